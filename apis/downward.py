@@ -18,9 +18,19 @@ UID: Final = "metadata.uid"
 NODE: Final = "spec.nodeName"
 CONSUMER, PROVIDER = "consumer", "provider"
 """Values of the annotation ``pyliqo.io/downward-namespace``."""
+
+
+def _annotation(name: str) -> str:
+    return f"metadata.annotations['{name}']"
+
+
+def _label(name: str) -> str:
+    return f"metadata.labels['{name}']"
+
+
 _NOTED: Final[Mapping[str, str]] = {
-    NAMESPACE: f"metadata.annotations['{keys.LOCAL_NAMESPACE}']",
-    UID: f"metadata.annotations['{keys.LOCAL_POD_UID}']",
+    NAMESPACE: _annotation(keys.LOCAL_NAMESPACE),
+    UID: _annotation(keys.LOCAL_POD_UID),
 }
 """Where the remote Pod says it to its files, which cannot have a node's name."""
 _CONTAINERS: Final = ("containers", "initContainers")
@@ -52,16 +62,23 @@ def reading(spec: Object, field: str) -> list[str]:
     return [*env, *(f"file {one.get('path')}" for one in _items(spec) if _field(one) == field)]
 
 
+def noted(name: str) -> frozenset[str]:
+    """Return the fields that are the annotation and the label ``name``."""
+    return frozenset({_annotation(name), _label(name)})
+
+
 def localise(made: Object, local: Object, fields: frozenset[str]) -> None:
     """Let what ``made``, the PodSpec sent for the pod ``local``, reads of ``fields`` be local's."""
     values = {
+        **{_annotation(name): text for name, text in objects.annotations(local).items()},
+        **{_label(name): text for name, text in objects.labels(local).items()},
         NAMESPACE: objects.key_of(local).namespace,
         UID: objects.uid(local),
         NODE: str(local["spec"].get("nodeName") or ""),
     }
     for variable in _variables(made):
         field = _field(_from(variable))
-        if field in fields:
+        if field in fields & values.keys():
             del variable["valueFrom"]
             variable["value"] = values[field]
     with_tokens = {each["name"] for each in local["spec"].get("volumes") or [] if _has_token(each)}

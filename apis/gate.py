@@ -110,12 +110,13 @@ _LABELS: Final = [
     *(
         Row(
             f"label `{name}`",
-            (*DATA, *CLAIM),
+            kinds,
             BOTH,
             f"absent, or {_KEPT}",
             opened=_DOMAINS if "/" in name else "",
         )
-        for name in orders.LABELS
+        for kinds, names in (((*DATA, *CLAIM), orders.LABELS), ((keys.SERVICE,), orders.INJECTED))
+        for name in names
     ),
 ]
 _ANNOTATIONS: Final = [
@@ -135,22 +136,22 @@ _ANNOTATIONS: Final = [
         "annotations of Kubernetes and storage systems",
         CLAIM,
         BOTH,
-        f"absent, or {_KEPT}; those of `app.kubernetes.io` and `kubectl.kubernetes.io` pass",
+        f"absent, or {_KEPT}; those that only tell something pass",
         opened=_DOMAINS,
     ),
     Row(
-        "annotations of load balancers, clouds, DNS, certificates, meshes",
+        "annotations of load balancers, clouds, DNS, certificates, meshes, monitoring",
         (keys.SERVICE,),
         BOTH,
-        f"absent, or {_KEPT}",
+        f"absent, or {_KEPT}; those that only tell something pass",
         opened=_DOMAINS,
     ),
     Row(
         "annotations of ingress controllers",
         (keys.INGRESS,),
         BOTH,
-        "those that concern the object's own hosts, with a value of their shape; others "
-        "absent, or as they were",
+        "those that only tell something, or concern the object's own hosts with a value of "
+        "their shape; others absent, or as they were",
         opened=_DOMAINS,
     ),
     *(

@@ -65,6 +65,12 @@ def patch(existing: Object, wanted: Object, unrecorded: Names) -> Object:
     return changes
 
 
+def taken_off(changes: Object) -> frozenset[str]:
+    """Return the names of labels and annotations that the patch of metadata ``changes`` removes."""
+    parts = (changes.get(field) or {} for field in FIELDS)
+    return frozenset(name for part in parts for name, value in part.items() if value is None)
+
+
 def three_way(have: Mapping[str, str], before: Iterable[str], new: Mapping[str, str]) -> Object:
     """Return the merge patch that makes ``have`` into ``new``; only what was ``before`` goes."""
     gone = {name: None for name in before if name in have and name not in new}

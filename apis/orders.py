@@ -1,12 +1,13 @@
-"""Which annotations and labels of reflected objects a provider takes of a consumer. Pure.
+"""Which annotations and labels a provider takes of a consumer. Pure.
 
-Controllers of a cluster obey annotations with rights of their own: names in its DNS, certificates
-of its issuers, addresses and load balancers of its cloud, lines in the configuration of its ingress
-controllers, copies in other namespaces, clones of volumes. For all kinds but Ingresses the domains
-of those controllers are listed, and all else passes. For Ingresses what passes is listed, by key
-and by the shape of the value. A ProviderPolicy opens whole domains (``spec.annotationDomains``).
-One table for both sides: reflectors do not send the others, policies of the provider
-(``liqo-consumers``) refuse them, by the same regular expressions (RE2).
+Programs of a cluster obey annotations with rights of their own: names in its DNS, certificates of
+its issuers, load balancers of its cloud, networks and devices of its nodes, what its monitoring
+stores, copies in other namespaces. So those that pass are listed (``PLAIN``), for all kinds. A
+ProviderPolicy opens whole domains besides. Consumers do not send the others, and a provider leaves
+them out of the Pods and EndpointSlices that it makes. What a consumer writes itself is refused: an
+Ingress for all that is not listed, by key and by the shape of the value; Services and data for the
+domains that programs are known to obey, by the same regular expressions (RE2) in policies
+(``liqo-consumers``). Labels pass, but for a few: Services select by them.
 Source: the documentation of the programs that each group names; CVE-2021-25742, CVE-2023-5044.
 """
 
@@ -20,28 +21,53 @@ from apis.objects import Kind
 _NONE: Final = "^$"
 
 
-def _below(domains: Iterable[str]) -> str:
+def _below(domains: Iterable[str], end: str = "/") -> str:
     """Return the expression for annotations of ``domains`` and of all domains below these."""
-    return "^([^/]*[.])?(" + "|".join(one.replace(".", "[.]") for one in domains) + ")/"
+    return "^([^/]*[.])?(" + "|".join(one.replace(".", "[.]") for one in domains) + f"){end}"
 
 
-SERVICES: Final = _below([
-    # Load balancers of clouds
-    "service.beta.kubernetes.io", "cloud.google.com", "networking.gke.io",
-    "kubernetes.digitalocean.com",
-    "loadbalancer.openstack.org", "load-balancer.hetzner.cloud", "oraclecloud.com", "k8s.aws",
+def _obeyed(*domains: str) -> str:
+    """Likewise, and of names that begin with one of them: ``co.elastic.metrics/raw``."""
+    return _below(domains, "[./]")
+
+
+PLAIN: Final = "^[^/.]*$|" + _below([
+    # This project's own, and what kubectl, Helm, Kustomize and Flux write on every object
+    "liqo.io", "pyliqo.io", "app.kubernetes.io", "kubectl.kubernetes.io", "helm.sh", "checksum",
+    "config.kubernetes.io", "config.k8s.io", "toolkit.fluxcd.io",
+    # What controllers of Kubernetes note; AppArmor is judged as the fields of pods are
+    "apps.kubernetes.io", "batch.kubernetes.io", "endpoints.kubernetes.io",
+    "controller.kubernetes.io", "container.apparmor.security.beta.kubernetes.io",
+]) + (
+    "|^kubernetes[.]io/(description|change-cause|limit-ranger)$"
+    "|^service[.]kubernetes[.]io/topology-(mode|aware-hints)$"
+    "|^service[.]alpha[.]kubernetes[.]io/tolerate-unready-endpoints$"
+)  # fmt: skip
+"""Annotations that pass with every kind: they only tell something, or concern the object alone."""
+UNNAMED: Final = frozenset({"kubearmor-policy", "kubearmor-visibility"})
+"""Annotations of pods without a domain that programs obey nonetheless."""
+SERVICES: Final = _obeyed(
+    # Load balancers and DNS of clouds: many have their annotations below kubernetes.io
+    "kubernetes.io", "k8s.aws", "amazonaws.com", "cloud.google.com", "networking.gke.io",
+    "kubernetes.digitalocean.com", "openstack.org", "hetzner.cloud", "oraclecloud.com",
+    "cloud.tencent.com", "ovhcloud.com", "yandex.cloud", "stackit.cloud", "kubernetes.civo.com",
+    "scaleway.com",
     # Load balancers and addresses of clusters
     "metallb.universe.tf", "metallb.io", "kube-vip.io", "purelb.io", "cilium.io", "io.cilium",
-    "projectcalico.org", "tailscale.com",
-    # Names, certificates
-    "external-dns.alpha.kubernetes.io", "external-dns.kubernetes.io", "cert-manager.io",
-    "service.beta.openshift.io", "service.alpha.openshift.io",
+    "projectcalico.org", "tailscale.com", "ako.vmware.com", "cis.f5.com", "kubesphere.io",
+    "loxilb.io", "ncp", "ovn.org", "antrea.io",
+    # Certificates, deployment
+    "cert-manager.io", "service.beta.openshift.io", "service.alpha.openshift.io",
+    "argocd.argoproj.io",
     # Ingress controllers and meshes
-    "ingress.kubernetes.io", "nginx.org", "nginx.com", "traefik.io", "haproxy.org",
-    "haproxy-ingress.github.io", "konghq.com", "projectcontour.io", "getambassador.io", "istio.io",
-    "linkerd.io", "consul.hashicorp.com", "kuma.io",
-])  # fmt: skip
-"""Annotations of Services that no consumer sends."""
+    "nginx.org", "nginx.com", "traefik.io", "haproxy.org", "haproxy-ingress.github.io",
+    "konghq.com", "projectcontour.io", "getambassador.io", "pomerium.io", "solo.io", "istio.io",
+    "linkerd.io", "consul.hashicorp.com", "kuma.io", "skupper.io",
+    # Monitoring, which calls what they name and stores what that answers
+    "prometheus.io", "datadoghq.com", "co.elastic", "io.opentelemetry.discovery",
+    "k8s.grafana.com", "newrelic.io", "dynatrace.com",
+)  # fmt: skip
+"""Annotations with which no consumer creates a Service, unless they are plain."""
 _DATA: Final = (
     # Copies in other namespaces
     "replicator.v1.mittwald.de", "reflector.v1.k8s.emberstack.com", "kubed.appscode.com",
@@ -53,16 +79,22 @@ _DATA: Final = (
     "argocd.argoproj.io", "velero.io", "k8up.io",
 )  # fmt: skip
 DATA: Final = _below(_DATA)
-"""Annotations of ConfigMaps and Secrets that no consumer sends."""
+"""Annotations with which no consumer creates a ConfigMap or Secret."""
 CLAIMS: Final = _below([
     *_DATA,
     # Binding, provisioning and filling of claims
     "kubernetes.io", "k8s.io", "kubevirt.io", "trident.netapp.io", "nfs.io", "topolvm.io",
     "longhorn.io", "portworx.io", "openebs.io",
 ])  # fmt: skip
-"""Annotations of claims that no consumer sends, unless they only tell something."""
-TOLD: Final = "^(app|kubectl)[.]kubernetes[.]io/"
-"""Annotations of claims that only tell something."""
+"""Annotations with which no consumer creates a claim, unless they are plain."""
+INJECTED: Final = (
+    "aadpodidbinding", "admission.datadoghq.com/enabled", "azure.workload.identity/use",
+    "istio.io/dataplane-mode", "istio.io/global", "istio.io/rev", "istio.io/use-waypoint",
+    "kuma.io/sidecar-injection", "linkerd.io/inject", "mirror.linkerd.io/exported",
+    "sidecar.istio.io/inject",
+)  # fmt: skip
+"""Labels of pods and Services by which injectors and meshes take them in: few, as Services select
+pods by labels."""
 LABELS: Final = (
     "argocd.argoproj.io/secret-type", "grafana_alert", "grafana_dashboard", "grafana_datasource",
     "grafana_notifier", "istio/multiCluster", "velero.io/plugin-config",
@@ -82,10 +114,6 @@ PLACES: Final = (
 )
 """Likewise, where the value is a path or a URL without what ends a word, or is a variable."""
 PLACE: Final = "^(/|https://)([]!%&(-:<-[^_a-z|~]|[$][1-9])*$"
-PLAIN: Final = (
-    "^([^/]*$|(([^/]*[.])?(liqo[.]io|pyliqo[.]io)|app[.]kubernetes[.]io|meta[.]helm[.]sh)/)"
-)
-"""Annotations of Ingresses that no controller of a provider obeys."""
 MOST: Final = 100
 """So many annotations one object may have, or a policy would take too long over them."""
 SENT: Final = MOST - 10
@@ -115,38 +143,72 @@ OF_KIND: Final[Mapping[Kind, str]] = {
 """What is refused of each kind; of Ingresses it is all but what is listed."""
 
 
-def refused(
+def unsent(
     kind: Kind, annotations: Mapping[str, str], opened: Iterable[str] = ()
 ) -> frozenset[str]:
-    """Return the names of ``annotations`` that a provider does not take with ``kind``."""
-    given = _closed(annotations, opened)
-    noted = frozenset(NOTED.get(kind, ())) & annotations.keys()
-    if kind == keys.INGRESS:
-        return noted | {name for name in given if not _is_plain(name, annotations[name])}
-    listed = OF_KIND.get(kind, _NONE)
-    told = TOLD if kind == keys.PERSISTENT_VOLUME_CLAIM else _NONE
-    return noted | frozenset(
-        name for name in given if re.search(listed, name) and not re.search(told, name)
-    )
+    """Return the names of ``annotations`` that a consumer does not send: also those too many."""
+    left_out = _unlisted(kind, annotations, opened) | _noted(kind, annotations)
+    return left_out | {*sorted(annotations.keys() - left_out)[SENT:]}
 
 
 def refused_labels(kind: Kind, labels: Iterable[str], opened: Iterable[str] = ()) -> frozenset[str]:
     """Return those of ``labels`` that a consumer does not send: also those too many."""
     given = frozenset(labels)
-    orders = frozenset(_closed(given, opened)) & {*LABELS} if kind in LABELLED else frozenset()
+    orders = frozenset(_closed(given, opened)).intersection(LABELLED.get(kind, ()))
     return orders | {*sorted(given - orders)[SENT:]}
 
 
-LABELLED: Final = frozenset({keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM})
-"""Kinds that nothing selects by their labels, but programs that look for just these."""
+LABELLED: Final[Mapping[Kind, tuple[str, ...]]] = {
+    keys.CONFIG_MAP: LABELS,
+    keys.SECRET: LABELS,
+    keys.PERSISTENT_VOLUME_CLAIM: LABELS,
+    keys.SERVICE: INJECTED,
+}
+"""Labels by which programs of a provider find or take in objects of a kind."""
 
 
-def unsent(
-    kind: Kind, annotations: Mapping[str, str], opened: Iterable[str] = ()
+def of_pods(
+    annotations: Iterable[str], labels: Iterable[str], opened: Iterable[str] | None = ()
 ) -> frozenset[str]:
-    """Return the names of ``annotations`` that a consumer does not send: also those too many."""
-    orders = refused(kind, annotations, opened)
-    return orders | {*sorted(annotations.keys() - orders)[SENT:]}
+    """Return those of the names that are left out of pods.
+
+    ``opened`` are domains and whole names; None: of a provider that says nothing, and sees to it.
+    """
+    if opened is None:
+        return frozenset()
+    known = frozenset(opened)
+    unlisted = {name for name in annotations if name in UNNAMED or not re.search(PLAIN, name)}
+    injected = frozenset(INJECTED).intersection(labels)
+    return frozenset(name for name in unlisted | injected if not _is_of(name, known))
+
+
+def for_pods(
+    metadata: Mapping[str, Mapping[str, str]], opened: Iterable[str] | None = ()
+) -> dict[str, dict[str, str]]:
+    """Return ``annotations`` and ``labels`` of ``metadata`` without what is left out of pods."""
+    left_out = of_pods(metadata["annotations"], metadata["labels"], opened)
+    return {
+        field: {name: value for name, value in metadata[field].items() if name not in left_out}
+        for field in ("annotations", "labels")
+    }
+
+
+def plain(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return those of ``annotations`` that pass with every kind."""
+    return {name: value for name, value in annotations.items() if re.search(PLAIN, name)}
+
+
+def _unlisted(kind: Kind, annotations: Mapping[str, str], opened: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        name
+        for name in _closed(annotations, opened)
+        if not re.search(PLAIN, name)
+        and not (kind == keys.INGRESS and _is_shaped(name, annotations[name]))
+    )
+
+
+def _noted(kind: Kind, annotations: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(NOTED.get(kind, ())) & annotations.keys()
 
 
 def _closed(names: Iterable[str], opened: Iterable[str]) -> list[str]:
@@ -155,9 +217,25 @@ def _closed(names: Iterable[str], opened: Iterable[str]) -> list[str]:
     return [name for name in names if not open_.search(name)]
 
 
-def _is_plain(name: str, value: str) -> bool:
+def _is_shaped(name: str, value: str) -> bool:
     shaped = ((INGRESSES, VALUES), (PLACES, PLACE))
-    return bool(re.search(PLAIN, name)) or any(
+    return any(
         re.search(names, name) and re.fullmatch(values.strip("^$"), value)
         for names, values in shaped
     )
+
+
+def _is_of(name: str, domains: frozenset[str]) -> bool:
+    """Whether ``name`` is listed, or of a domain that is, or of one below.
+
+    Some programs put dots for the slash: ``io.kubernetes.cri-o.Devices``.
+    """
+    if name in domains:
+        return True
+    prefix, slash, _ = name.partition("/")
+    parts = prefix.split(".")
+    below = (".".join(parts[index:]) for index in range(len(parts)))
+    if any(one in domains for one in below):
+        return True
+    above = (".".join(parts[:index]) for index in range(1, len(parts)))
+    return not slash and any(one in domains for one in above)

@@ -1,12 +1,13 @@
 """Which claims a pod may have made for it, by its ephemeral volumes. Pure.
 
 A controller of the provider makes them, with its own rights: what a consumer may not write into a
-claim it may not write into their templates either. Policy ``liqo-consumers`` judges both forms of
+claim it may not write into their templates either. Annotations refuse no pod: they are left out of
+the Pod that the provider makes. Policy ``liqo-consumers`` judges both forms of
 claims by the same fields.
 Source: Kubernetes, "Generic ephemeral volumes"; docs/parity.md SEC-A17.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from apis import keys, orders, parts
@@ -17,7 +18,8 @@ FIELDS: Final = ("accessModes", "resources", "storageClassName", "volumeMode")
 """What the spec of a claim says, by itself or in a template; all else is the provider's to say."""
 _OF_OTHERS: Final = frozenset(["dataSource", "dataSourceRef", "selector", "volumeName"])
 """They name volumes that are there, and claims of any namespace."""
-_METADATA: Final = frozenset(["annotations", "labels"])
+_TEXTS: Final = ("annotations", "labels")
+_METADATA: Final = frozenset(_TEXTS)
 _OURS: Final = ("liqo.io", "pyliqo.io")
 NEVER: Final = "names what is the provider's"
 STATIC: Final = "would take any volume that has no class"
@@ -41,6 +43,42 @@ def complaints(volume: Object, path: str, policy: Policy) -> Iterator[str]:
         yield from _class(spec, f"{where}.spec.storageClassName", policy)
 
 
+def left_out(spec: Object, opened: Iterable[str] = ()) -> frozenset[str]:
+    """Return the annotations of templates in the PodSpec ``spec`` that no claim is made with."""
+    volumes = parts.structs(spec.get("volumes"), "spec.pod.volumes")
+    return frozenset().union(*(_unlisted(_annotations(one), opened) for one in volumes))
+
+
+def listed(spec: Object, opened: Iterable[str] = ()) -> Object:
+    """Return ``spec`` without these: a provider leaves them out of the Pod that it makes."""
+    if not left_out(spec, opened):
+        return spec
+    return {**spec, "volumes": [_listed(one, opened) for one in spec["volumes"]]}
+
+
+def _listed(volume: Object, opened: Iterable[str]) -> Object:
+    noted = _annotations(volume)
+    gone = _unlisted(noted, opened)
+    if not gone:
+        return volume
+    kept = {name: value for name, value in noted.items() if name not in gone}
+    template = volume["ephemeral"]["volumeClaimTemplate"]
+    template = {**template, "metadata": {**template["metadata"], "annotations": kept}}
+    return {**volume, "ephemeral": {**volume["ephemeral"], "volumeClaimTemplate": template}}
+
+
+def _annotations(volume: Object) -> dict[str, str]:
+    found: Object = volume
+    for name in ("ephemeral", "volumeClaimTemplate", "metadata", "annotations"):
+        found = parts.struct(found.get(name), f"spec.pod.volumes: {name}")
+    return found
+
+
+def _unlisted(annotations: Mapping[str, str], opened: Iterable[str]) -> frozenset[str]:
+    ours = frozenset(name for name in annotations if is_of(name, _OURS))
+    return ours | orders.unsent(keys.PERSISTENT_VOLUME_CLAIM, annotations, opened)
+
+
 def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
     """Yield that the class is not offered; without one it is the default class of the cluster."""
     said, offered = spec.get("storageClassName"), policy.storage_classes
@@ -58,25 +96,17 @@ def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
 def _metadata(metadata: Object, where: str, opened: frozenset[str]) -> Iterator[str]:
     for name in sorted(_set(metadata) - _METADATA):
         yield f"{where}.{name} {NEVER}"
-    for field, given in _given(metadata, f"spec.pod.{where}").items():
-        ours = {name for name in given if is_of(name, _OURS)}
-        for name in sorted(ours | _orders(field, given, opened)):
-            yield f"{where}.{field} {name} {NEVER}"
+    given = {field: _texts(metadata.get(field), f"spec.pod.{where}.{field}") for field in _TEXTS}
+    ours = {name for name in given["labels"] if is_of(name, _OURS)}
+    found = orders.refused_labels(keys.PERSISTENT_VOLUME_CLAIM, given["labels"], opened)
+    for name in sorted(ours | found):
+        yield f"{where}.labels {name} {NEVER}"
 
 
-def _given(metadata: Object, path: str) -> dict[str, dict[str, str]]:
+def _texts(part: object, path: str) -> dict[str, str]:
     return {
-        field: {
-            name: parts.text(text, f"{path}.{field}.{name}")
-            for name, text in parts.struct(metadata.get(field), f"{path}.{field}").items()
-        }
-        for field in ("annotations", "labels")
+        name: parts.text(text, f"{path}.{name}") for name, text in parts.struct(part, path).items()
     }
-
-
-def _orders(field: str, given: Mapping[str, str], opened: frozenset[str]) -> frozenset[str]:
-    refused = orders.refused if field == "annotations" else orders.refused_labels
-    return refused(keys.PERSISTENT_VOLUME_CLAIM, given, opened)
 
 
 def is_of(name: str, domains: tuple[str, ...]) -> bool:

@@ -33,7 +33,7 @@ class Policy:
     affinity_namespaces: frozenset[str] = frozenset()
     """Whose pods terms of affinity may name besides; * for those of any."""
     annotation_domains: frozenset[str] = frozenset()
-    """Whose orders to programs of the cluster reach them. See ``apis.agents``."""
+    """Whose annotations and labels are on pods besides. See ``apis.orders``."""
     claim_annotation_domains: frozenset[str] = frozenset()
     """Likewise of claims that are made for pods. See ``apis.orders``."""
     own_namespaces: frozenset[str] = frozenset()

@@ -97,9 +97,9 @@ class ProviderPolicy:
     static_volumes: bool = False
     """Whether a claim may take a volume that has no class."""
     annotation_domains: frozenset[str] = frozenset()
-    """Of annotations that Services and Ingresses keep; see ``apis.orders``."""
+    """Of annotations that reflected objects keep; see ``apis.orders``."""
     pod_annotation_domains: frozenset[str] = frozenset()
-    """Of annotations and labels that pods keep; see ``apis.agents``."""
+    """Of annotations and labels that pods keep; see ``apis.orders``."""
     pod_tolerations: tuple[Object, ...] = ()
     """Tolerations that pods keep besides those that all may have; see ``apis.podfields``."""
     node_labels: Mapping[str, str] | None = None

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from apis import keys, podfields
+from apis import keys, merge, podfields
 from apis.objects import Object
 from apis.pairs import Pair
 from kubelet.contract import Recorder
@@ -16,7 +16,10 @@ ORDERS: Final = "AnnotationsNotSent"
 TOLERATIONS: Final = "TolerationsNotSent"
 _MOST: Final = 3
 """Taints that a message names."""
-_OBEYED: Final = "programs of the cluster that it runs in would obey it"
+_OBEYED: Final = (
+    "programs of that cluster may obey it (spec.allowedPodFields.annotationDomains of its "
+    "ProviderPolicy opens domains)"
+)
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 
 
@@ -27,9 +30,7 @@ def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> Non
     if unknown := podfields.unknown(local["spec"]):
         message = f"spec.{', spec.'.join(unknown)} {there}: {_NEWER}"
         recorder.event(keys.POD, local, "Warning", UNKNOWN_FIELD, message)
-    if orders := sorted(shadowpod.unsent(local, options)):
-        message = f"{', '.join(orders)} {there}: {_OBEYED}"
-        recorder.event(keys.POD, local, "Normal", ORDERS, message)
+    _tell_orders(recorder, local, pair, shadowpod.unsent(local, options))
     if taints := shadowpod.untaken(local, options):
         recorder.event(keys.POD, local, "Normal", TOLERATIONS, _kept_off(taints, there))
     is_tokenless = accounts.mode(local, options.api_server) is Mode.DISABLED
@@ -46,3 +47,18 @@ def _kept_off(taints: list[str], there: str) -> str:
     more = f" and {len(taints) - _MOST} more" if len(taints) > _MOST else ""
     cure = "allowedPodFields.tolerations of its ProviderPolicy opens them"
     return f"tolerations of {named}{more} {there}, which keeps such nodes for others: {cure}"
+
+
+def tell_taken_off(
+    recorder: Recorder, local: Object, pair: Pair, options: Options, changes: Object
+) -> None:
+    """Record which labels and annotations ``changes`` take off what went to the provider before."""
+    taken = merge.taken_off(changes.get("metadata") or {})
+    _tell_orders(recorder, local, pair, taken & shadowpod.unsent(local, options))
+
+
+def _tell_orders(recorder: Recorder, local: Object, pair: Pair, names: frozenset[str]) -> None:
+    if names:
+        listed = ", ".join(sorted(names))
+        message = f"{listed} did not go to {pair.destination}: {_OBEYED}"
+        recorder.event(keys.POD, local, "Normal", ORDERS, message)

@@ -106,9 +106,9 @@ class Mappings:
         followed = (informer for one in self._followed.values() for informer in one.informers)
         return next((informer.too_much for informer in followed if informer.too_much), "")
 
-    def opened(self) -> frozenset[str]:
-        """Return the domains of annotations that the provider says its programs may obey."""
-        return self._offers.pod_annotation_domains if self._offers else frozenset()
+    def opened(self) -> frozenset[str] | None:
+        """Return the domains of annotations that the provider takes; None if it does not say."""
+        return self._offers.pod_annotation_domains if self._offers else None
 
     def granted(self) -> tuple[Object, ...] | None:
         """Return the tolerations that the provider takes besides; None if it does not say."""

@@ -286,7 +286,9 @@ class PodReconciler:
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
     async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
-        changes = shadowpod.changes(shadow, local, pair, self._node.options())
+        options = self._node.options()
+        changes = shadowpod.changes(shadow, local, pair, options)
+        leftout.tell_taken_off(self._recorder, local, pair, options, changes)
         container = shadowpod.debugger(shadow, local)
         whole = shadowpod.with_debugger(changes, shadow, container) if container else changes
         if whole and (refusal := await self._change(shadow, whole)):

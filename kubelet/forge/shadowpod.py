@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import agents, downward, keys, marks, merge, objects, podfields
+from apis import downward, keys, marks, merge, objects, orders, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.pairs import Pair
@@ -54,8 +54,8 @@ class Options:
     api_server: ApiServer = NO_API_SERVER
     twins: Mapping[str, str] | None = None
     """The namespaces there of those that a pod's terms of affinity name."""
-    opened: frozenset[str] = frozenset()
-    """Domains of annotations and labels that the provider lets its programs obey."""
+    opened: frozenset[str] | None = frozenset()
+    """Domains of annotations and labels that the provider takes besides; None: it does not say."""
     granted: tuple[Object, ...] | None = ()
     """Tolerations that the provider takes besides; None: it does not say, and takes all of them."""
     is_namespace_local: bool = False
@@ -107,7 +107,7 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
         objects.annotations(local),
         {*_ANNOTATIONS_OF_HOME, *options.patch.annotations_not_reflected},
     )
-    sent = agents.without({"labels": labels, "annotations": annotations}, options.opened)
+    sent = orders.for_pods({"labels": labels, "annotations": annotations}, options.opened)
     ours = {keys.LOCAL_POD_UID: objects.uid(local)}
     if (phase := _phase(local)) in _FINAL:
         ours[keys.FINISHED] = phase
@@ -122,10 +122,10 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
 
 
 def unsent(local: Object, options: Options) -> frozenset[str]:
-    """Return the labels and annotations that programs of the provider would obey: not sent."""
+    """Return the labels and annotations that the provider would leave out: not sent."""
     hidden = {*options.patch.labels_not_reflected, *options.patch.annotations_not_reflected}
-    given = objects.annotations(local), objects.labels(local)
-    return agents.ordering(*given, options.opened) - hidden
+    noted = objects.annotations(local).keys() - _ANNOTATIONS_OF_HOME
+    return orders.of_pods(noted, objects.labels(local), options.opened) - hidden
 
 
 def untaken(local: Object, options: Options) -> list[str]:
@@ -254,9 +254,11 @@ def _api_server(made: Object, local: Object, pair: Pair, options: Options) -> No
 def _downward(made: Object, local: Object, _pair: Pair, options: Options) -> None:
     """Let the pod read of itself what holds at the API server that it uses."""
     is_home = accounts.mode(local, options.api_server) is Mode.TOKEN_API
-    fields = {downward.UID, downward.NODE} if is_home else set()
+    fields = {downward.UID, downward.NODE} if is_home else set[str]()
     if options.is_namespace_local:
         fields |= {downward.NAMESPACE}
+    for name in unsent(local, options):
+        fields |= downward.noted(name)
     downward.localise(made, local, frozenset(fields))
 
 

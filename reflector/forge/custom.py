@@ -29,9 +29,10 @@ def forge(row: ReflectedKind) -> Forge:
             metadata = {"uid": objects.uid(original)}
             yield Write("status", row.kind, key, {"metadata": metadata, "status": changes})
 
+    lacks = twins.lacks(row.twin)
     if row.kind in OPTIONAL:
-        return Forge(row, twin)  # each cluster counts the pods that it has
-    return Forge(row, twin, back=back)
+        return Forge(row, twin, lacks=lacks)  # each cluster counts the pods that it has
+    return Forge(row, twin, lacks=lacks, back=back)
 
 
 def status_changes(original: Object, twin: Object) -> Object:

@@ -134,6 +134,7 @@ def _that(scene: Scene, is_about: Callable[[Object], bool]) -> list[Key]:
 FORGE: Final = Forge(
     reflection.ENDPOINT_SLICE,
     twin,
+    lacks=twins.lacks(keys.SHADOW_ENDPOINT_SLICE),
     stays=stays,
     inputs=(
         Input(keys.SERVICE, _of_service),

@@ -19,15 +19,15 @@ def of(
     Source: docs/parity.md § 6.1.
     """
     hidden = scene.settings.hidden
-    refused = _refused(kind, local, scene)
+    left_out = _left_out(kind, local, scene)
     labels = {
         name: text
         for name, text in marks.labels_of_shadow(hidden.labels(local)).items()
-        if name not in _refused_labels(kind, local, scene)
+        if name not in _labels_left_out(kind, local, scene)
     }
     metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
     annotations = {
-        name: text for name, text in hidden.annotations(local).items() if name not in refused
+        name: text for name, text in hidden.annotations(local).items() if name not in left_out
     }
     if annotations:
         metadata["annotations"] = annotations
@@ -42,13 +42,13 @@ def unsent(kind: Kind, local: Object, scene: Scene) -> str:
     Empty for nothing.
     """
     left_out = {
-        "annotations": _refused(kind, local, scene),
-        "labels": _refused_labels(kind, local, scene),
+        "annotations": _left_out(kind, local, scene) - _NEVER_SENT,
+        "labels": _labels_left_out(kind, local, scene),
     }
     told = [f"{field} {', '.join(sorted(names))}" for field, names in left_out.items() if names]
     where = scene.pair.destination
     cure = (
-        f"programs of {where} would obey them (spec.annotationDomains of its ProviderPolicy opens "
+        f"programs of {where} may obey them (spec.annotationDomains of its ProviderPolicy opens "
         f"domains), or they are more than {orders.SENT}"
     )
     metadata = f"without {' and '.join(told)}: {cure}" if told else ""
@@ -64,15 +64,15 @@ _NEVER_SENT: Final = frozenset({keys.INGRESS_CLASS, *keys.ANNOTATIONS_OF_CLAIMS}
 """What a cluster writes for itself: left out of twins, and told to nobody."""
 
 
-def _refused(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
-    """Return the annotations that would be refused; a provider that does not say judges itself."""
+def _left_out(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
+    """Return the annotations that are not sent; a provider that does not say judges itself."""
     if scene.offers is None:
         return frozenset()
     sent = scene.settings.hidden.annotations(local)
-    return orders.unsent(kind, sent, scene.offers.annotation_domains) - _NEVER_SENT
+    return orders.unsent(kind, sent, scene.offers.annotation_domains)
 
 
-def _refused_labels(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
+def _labels_left_out(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
     if scene.offers is None:
         return frozenset()
     sent = scene.settings.hidden.labels(local)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import conditions, drift, keys, podaffinity, remap
+from apis import conditions, drift, keys, podaffinity, podpolicies, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
 from controllers.offloading.shadowpod import forge, loop, slim
@@ -345,6 +345,14 @@ ORDERS: Final[dict[str, str]] = {
     "vault.hashicorp.com/role": "provider",
     "kubernetes.io/psp": "privileged",
     "backup.velero.io/backup-volumes": "data",
+    "seccomp-profile.kubernetes.cri-o.io/POD": "unconfined",
+    "cpu-quota.crio.io": "disable",
+    "dev.gvisor.flag.network": "host",
+    "org.systemd.property.ExecStartPre": "x",
+    "co.elastic.metrics/raw": "[]",
+    "prometheus.io/scrape": "true",
+    "sidecar.istio.io/proxyImage": "x",
+    "kubearmor-policy": "disabled",
 }
 
 
@@ -353,7 +361,12 @@ async def test_what_programs_of_the_provider_obey_is_not_on_the_pod_unless_opene
     cluster: Cluster, namespace: str, web: Key, name: str
 ) -> None:
     wanted, key, told = shadow(namespace, "ordering"), Key(namespace, "ordering"), Told(cluster)
-    kept = {"prometheus.io/scrape": "true", "example.org/note": "x"}
+    kept = {
+        "note": "x",
+        "checksum/config": "1",
+        "kubectl.kubernetes.io/default-container": "c",
+        "batch.kubernetes.io/job-completion-index": "1",
+    }
     wanted["metadata"]["annotations"] |= {name: ORDERS[name], **kept}
     wanted["metadata"]["labels"] |= {"sidecar.istio.io/inject": "true"}
     await cluster.create(keys.SHADOW_POD, wanted)
@@ -372,13 +385,14 @@ async def test_what_programs_of_the_provider_obey_is_not_on_the_pod_unless_opene
     assert made["labels"].keys() >= {"app", keys.ORIGIN}
     assert "sidecar.istio.io/inject" not in made["labels"]
     assert (await there(cluster, keys.SHADOW_POD, key))["metadata"]["annotations"][name]
-    opened = name.partition("/")[0] if "/" in name else "io.kubernetes.cri-o"
+    opened = name.partition("/")[0] if "/" in name else name.rpartition(".")[0] or name
     policies.say(allowedPodFields={"annotationDomains": [opened]})
     await loop.reconcile(key)
     assert (await there(cluster, keys.POD, key))["metadata"]["annotations"][name] == ORDERS[name]
     policies.say()
     await loop.reconcile(key)
     assert name not in (await there(cluster, keys.POD, key))["metadata"]["annotations"]
+    assert told.reasons == ["AnnotationsLeftOut"] * 2, "as it was made, and as it lost what it had"
 
 
 async def test_what_is_left_out_is_told_once() -> None:
@@ -393,9 +407,35 @@ async def test_what_is_left_out_is_told_once() -> None:
     await loop.reconcile(key)
 
     assert told.reasons == ["AnnotationsLeftOut"]
-    message = forge.left_out(wanted, frozenset())
+    message = forge.left_out(wanted)
     assert all(name in message for name in ORDERS)
-    assert "vault" not in forge.left_out(wanted, frozenset({"hashicorp.com"}))
+    opened = podpolicies.Policy(annotation_domains=frozenset({"hashicorp.com"}))
+    assert "vault" not in forge.left_out(wanted, opened)
+
+
+async def test_claims_of_a_pods_volumes_are_made_without_what_storage_obeys() -> None:
+    """Such a template keeps no pod from the provider: the claim is made of what is left."""
+    cluster, key = FakeCluster(), Key("shop", "web")
+    notes = {"k8s.io/CloneRequest": "theirs", "liqo.io/remote-storage-class-name": "x", "note": "x"}
+    template = {"metadata": {"annotations": notes, "labels": {"app": "web"}}, "spec": {}}
+    volumes: list[Object] = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "data", "ephemeral": {"volumeClaimTemplate": template}},
+    ]
+    wanted = shadow(key.namespace)
+    wanted["spec"]["pod"]["volumes"] = volumes
+    await cluster.create(keys.SHADOW_POD, wanted)
+    told = Told(cluster)
+    loop = ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW)
+
+    await loop.reconcile(key)
+
+    made = (await there(cluster, keys.POD, key))["spec"]["volumes"]
+    assert made[0] == volumes[0]
+    metadata = made[1]["ephemeral"]["volumeClaimTemplate"]["metadata"]
+    assert metadata == {"annotations": {"note": "x"}, "labels": {"app": "web"}}
+    assert told.reasons == ["AnnotationsLeftOut"]
+    assert "claims of its ephemeral volumes" in forge.left_out(wanted)
 
 
 @pytest.mark.parametrize("consumer", ["rome", "milan"])
@@ -537,7 +577,7 @@ async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_t
     is_recorded: bool,  # noqa: FBT001  # a row
 ) -> None:
     wanted, key = shadow(namespace, "taken"), Key(namespace, "taken")
-    wanted["metadata"]["annotations"]["example.org/note"] = "x"
+    wanted["metadata"]["annotations"]["note"] = "x"
     await cluster.create(keys.SHADOW_POD, wanted)
     ledger = Ledger(cluster)
     loop = reconciler(ledger)
@@ -548,7 +588,7 @@ async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_t
     await cluster.patch(keys.POD, key, {"metadata": by_provider})
     await settle(loop, key, ledger)
     ledger.writes.clear()
-    taken = {"labels": {"app": None}, "annotations": {"example.org/note": None}}
+    taken = {"labels": {"app": None}, "annotations": {"note": None}}
     await cluster.patch(keys.SHADOW_POD, key, {"metadata": taken})
 
     await settle(loop, key, ledger)
@@ -559,7 +599,7 @@ async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_t
         keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD,
         "team": "web",
     }
-    assert "example.org/note" not in made["annotations"]
+    assert "note" not in made["annotations"]
     assert made["annotations"]["seen.example.org/by"] == "me"
     assert [verb for verb, *_ in ledger.writes] == ["patch"]
 

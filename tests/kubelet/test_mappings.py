@@ -281,14 +281,20 @@ async def test_what_a_provider_opens_is_sent_as_soon_as_it_says_so(
         assert tolerated() == []
         offered: Object = {"podAnnotationDomains": ["cni.cncf.io"], "podTolerations": [dedicated]}
         await local.patch_status(keys.NAMESPACE_MAP, MAP, {"offered": offered})
-        await eventually(lambda: kubelet.mappings.opened() == {"cni.cncf.io"})
+        await eventually(lambda: kubelet.mappings.opened() == frozenset({"cni.cncf.io"}))
         assert kubelet.mappings.granted() == (dedicated,)
         await local.patch(keys.POD, WEB, {"metadata": {"labels": {"a": "b"}}})
         await eventually(lambda: sent() == {"k8s.v1.cni.cncf.io/networks"})
         await eventually(lambda: tolerated() == [dedicated])
+        for reason in ("AnnotationsNotSent", "TolerationsNotSent"):
+            assert kubelet.recorder.told.count(("Normal", reason)) == 1
+        closed = {"podAnnotationDomains": None}
+        await local.patch_status(keys.NAMESPACE_MAP, MAP, {"offered": closed})
+        await eventually(lambda: not kubelet.mappings.opened())
+        await local.patch(keys.POD, WEB, {"metadata": {"labels": {"a": "c"}}})
+        await eventually(lambda: not sent())
 
-    for reason in ("AnnotationsNotSent", "TolerationsNotSent"):
-        assert kubelet.recorder.told.count(("Normal", reason)) == 1
+    assert kubelet.recorder.told.count(("Normal", "AnnotationsNotSent")) == 2
     assert objects.uid(made) == objects.uid(pod(local))
 
 

@@ -1,7 +1,7 @@
 """What is sent to the provider, field by field (docs/parity.md § 5.5.2, 5.5.3)."""
 
 import copy
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -373,6 +373,41 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
     assert shadowpod.changes(made, pod, PAIR, Options("milan", patch)) == {}
+
+
+SAID: Final = {"prometheus.io/scrape": "true", "team.example.org/owner": "shop", "note": "x"}
+
+
+@pytest.mark.parametrize(
+    ("opened", "sent"),
+    [
+        (frozenset[str](), {"note"}),
+        (frozenset({"example.org"}), {"note", "team.example.org/owner"}),
+        (None, {*SAID}),
+    ],
+    ids=["", "opened", "by a provider that says nothing"],
+)
+def test_a_pod_reads_its_own_annotations_also_where_they_are_not_sent(
+    opened: frozenset[str] | None, sent: set[str]
+) -> None:
+    def variable(name: str) -> Object:
+        path = f"metadata.annotations['{name}']"
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+    env = [variable(name) for name in SAID]
+    spec = factories.pod_spec()
+    spec["containers"][0]["env"] = env
+    local = factories.pod("foo", "web", spec=spec, metadata={"annotations": SAID, "uid": "1"})
+    options = Options("milan", OffloadingPatch(), opened=opened)
+
+    made = shadowpod.shadow(local, PAIR, options)
+
+    assert made["metadata"]["annotations"].keys() & SAID.keys() == sent
+    assert made["spec"]["pod"]["containers"][0]["env"] == [
+        one if one["name"] in sent else {"name": one["name"], "value": SAID[one["name"]]}
+        for one in env
+    ]
+    assert shadowpod.unsent(local, options) == SAID.keys() - sent
 
 
 def test_what_the_webhook_noted_stays_at_home() -> None:

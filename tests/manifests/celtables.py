@@ -67,20 +67,22 @@ def _consumers() -> dict[str, Iterable[str]]:
             f"variables.isData ? '{kinds[keys.CONFIG_MAP]}' :",
             f"'{kinds[keys.SERVICE]}'",
         ),
-        "orders": (
+        "unlisted": (
             f"variables.newAnnotations.size() > {orders.MOST} ? [] :",
-            ("variables.newAnnotations.filter(name, !name.matches(variables.opened) && "
-            "(!variables.isIngress ?"),
-            ("name.matches(variables.ordering) && "
-            f"!(variables.isClaim && name.matches('{orders.TOLD}')) :"),
-            f"!name.matches('{orders.PLAIN}') &&",
+            "variables.newAnnotations.filter(name, !name.matches(variables.opened) &&",
+            f"!name.matches('{orders.PLAIN}'))",
+        ),
+        "orders": (
+            "variables.unlisted.filter(name, !variables.isIngress ?",
+            "name.matches(variables.ordering) :",
             f"!(name.matches('{orders.INGRESSES}') &&",
             f"variables.annotations[name].matches('{orders.VALUES}')) &&",
             f"!(name.matches('{orders.PLACES}') &&",
-            f"variables.annotations[name].matches('{orders.PLACE}'))))",
+            f"variables.annotations[name].matches('{orders.PLACE}')))",
         ),
         "orderLabels": _lines(
-            "!variables.isData ? [] :", _list(orders.LABELS),
+            "(variables.isData ?", _list(orders.LABELS),
+            ": variables.isService ?", _list(orders.INJECTED), ": [])",
             ".filter(one, one in variables.labels && !one.matches(variables.opened) &&",
             "!(one in variables.hadLabels && variables.hadLabels[one] == variables.labels[one]))",
         ),

@@ -157,8 +157,12 @@ _BY_FIELD: Final[dict[str, Sample]] = {
         "trident.netapp.io/cloneFromPVC",
         good=("kubectl.kubernetes.io/restartedAt", "app.kubernetes.io/part-of", "note"),
     ),
-    "annotations of load balancers, clouds, DNS, certificates, meshes": _noted(
-        "external-dns.alpha.kubernetes.io/hostname", "service.cilium.io/global"
+    "annotations of load balancers, clouds, DNS, certificates, meshes, monitoring": _noted(
+        "external-dns.alpha.kubernetes.io/hostname",
+        "service.cilium.io/global",
+        "kubernetes.io/elb.id",
+        "prometheus.io/scrape",
+        good=("note", "team.example.org/owner", "meta.helm.sh/release-name"),
     ),
     "annotations of ingress controllers": Sample(
         (_metadata("annotations", {"nginx.ingress.kubernetes.io/proxy-body-size": "8m"}),),

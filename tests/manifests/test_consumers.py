@@ -64,6 +64,10 @@ def annotated(kind: Kind, name: str) -> Row:
     return Row(kind, {"metadata": {"annotations": {name: "x"}}}, f"annotation {name}")
 
 
+def labelled(kind: Kind, name: str) -> Row:
+    return Row(kind, {"metadata": {"labels": {name: "x"}}}, f"label {name}")
+
+
 def ordering(kind: Kind, name: str, value: str = "x") -> Row:
     return Row(kind, {"metadata": {"annotations": {name: value}}}, f"annotation {name}")
 
@@ -95,6 +99,22 @@ PROTECTION: Final = "kubernetes.io/pvc-protection"
 OWNER: Final = {"apiVersion": "v1", "kind": "Namespace", "name": TWIN, "uid": "1"}
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 
+OBEYED_OF_SERVICES: Final = (
+    # Monitoring
+    "prometheus.io/scrape", "prometheus.io/probe", "ad.datadoghq.com/service.checks",
+    "co.elastic.metrics/raw", "io.opentelemetry.discovery.metrics/enabled",
+    # Load balancers and DNS of clouds
+    "kubernetes.io/elb.id", "service.cloud.tencent.com/direct-access",
+    "service.kubernetes.io/tke-existed-lbid",
+    "service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type",
+    "loadbalancer.ovhcloud.com/flavor", "yandex.cloud/load-balancer-type",
+    "dns.alpha.kubernetes.io/external",
+    # Load balancers of clusters
+    "ako.vmware.com/load-balancer-ip", "cis.f5.com/ip", "lb.kubesphere.io/v1alpha1",
+    "loxilb.io/lbmode",
+    # Deployment and meshes
+    "argocd.argoproj.io/tracking-id", "skupper.io/proxy",
+)  # fmt: skip
 ROWS: Final[dict[str, Row]] = {
     "external-ips": Row(keys.SERVICE, {"spec": {"externalIPs": ["192.0.2.1"]}}, "spec.externalIPs"),
     "load-balancer-ip": Row(
@@ -135,6 +155,14 @@ ROWS: Final[dict[str, Row]] = {
         CLAIM, {"metadata": {"labels": dict.fromkeys(map("a{}".format, range(101)), "x")}},
         "more than 100 labels",
     ),
+    **{
+        f"service-{number}": ordering(keys.SERVICE, name)
+        for number, name in enumerate(OBEYED_OF_SERVICES)
+    },
+    **{
+        f"label-{number}": labelled(keys.SERVICE, name)
+        for number, name in enumerate(orders.INJECTED)
+    },
     "all-hosts": routed(rules=[{"http": HTTP}]),
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
     "default-backend": routed(defaultBackend=BACKEND),
@@ -318,7 +346,7 @@ def test_annotations_that_controllers_obey_pass_where_their_domain_is_opened(
         "app.kubernetes.io/part-of": "shop",
     }
     served = changed(factories.ingress(TWIN, "a", "shop.example"), noted(harmless))
-    noticed = changed(factories.service(TWIN, "a"), noted({"prometheus.io/scrape": "true"}))
+    noticed = changed(factories.service(TWIN, "a"), noted({"team.example.org/owner": "shop"}))
     assert create(provider, [served, noticed], *ROME) == ""
 
     domains = "cert-manager.io,external-dns.alpha.kubernetes.io"
@@ -342,6 +370,90 @@ def test_so_many_annotations_are_judged_and_more_are_told_so(provider: Kubectl) 
 
 def noted(annotations: dict[str, str]) -> Object:
     return {"metadata": {"annotations": annotations}}
+
+
+HELM: Final = {
+    "labels": {
+        "app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "web",
+        "helm.sh/chart": "web-1.2.3", "release": "shop", "heritage": "Helm",
+        "kustomize.toolkit.fluxcd.io/name": "shop", "helm.toolkit.fluxcd.io/name": "shop",
+    },
+    "annotations": {
+        "meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "shop",
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "config.kubernetes.io/origin": "path: web.yaml", "kubernetes.io/description": "The shop",
+        "kustomize.toolkit.fluxcd.io/ssa": "merge",
+    },
+}  # fmt: skip
+"""What tools write on every object."""
+CHARTS: Final[dict[str, tuple[str, Row]]] = {
+    "web": ("", Row(keys.SERVICE, {"spec": {"selector": HELM["labels"]}}, "")),
+    "hooked": ("", ordering(keys.SERVICE, "helm.sh/resource-policy", "keep")),
+    "brokers": (
+        "",
+        Row(
+            keys.SERVICE,
+            {
+                "metadata": {
+                    "annotations": {
+                        "service.alpha.kubernetes.io/tolerate-unready-endpoints": "true",
+                        "service.kubernetes.io/topology-mode": "Auto",
+                    }
+                },
+                "spec": {"clusterIP": "None", "publishNotReadyAddresses": True},
+            },
+            "",
+        ),
+    ),
+    "metrics": ("prometheus.io", ordering(keys.SERVICE, "prometheus.io/scrape", "true")),
+    "balanced": (
+        "service.beta.kubernetes.io",
+        ordering(keys.SERVICE, "service.beta.kubernetes.io/aws-load-balancer-type", "nlb"),
+    ),
+    "dashboard": ("", ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/ssl-redirect", "true")),
+    "uploads": ("", ordering(keys.INGRESS, "nginx.ingress.kubernetes.io/proxy-body-size", "64m")),
+    "certified": ("cert-manager.io", ordering(keys.INGRESS, "cert-manager.io/cluster-issuer")),
+}
+"""Shaped as in charts that many install: the domain that is opened for it, and what it says."""
+
+
+def test_services_and_ingresses_of_charts_pass_as_liqo_sends_them(provider: Kubectl) -> None:
+    """With all labels and annotations of the original, as a whole object."""
+    objs = {
+        name: changed(changed(HONEST[row.kind](TWIN, f"chart-{name}"), {"metadata": HELM}),
+                      row.changes)
+        for name, (_, row) in CHARTS.items()
+    }  # fmt: skip
+    open_ = [objs[name] for name, (domain, _) in CHARTS.items() if not domain]
+    assert create(provider, open_, *ROME) == ""
+
+    closed = {name: row for name, (domain, row) in CHARTS.items() if domain}
+    for name, row in closed.items():
+        assert row.told in create(provider, [objs[name]], *ROME), name
+    domains = ",".join(CHARTS[name][0] for name in closed)
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}={domains}")
+    for name in closed:
+        asyncio.run(until_taken(provider, objs[name]))
+    provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}-")
+    asyncio.run(until_refused(provider, objs["metrics"], CHARTS["metrics"][1].told))
+
+
+def test_what_stood_on_a_service_before_it_was_listed_holds_up_no_change(provider: Kubectl) -> None:
+    old = {"prometheus.io/scrape": "true", "kubernetes.io/elb.id": "1"}
+    labels = {"istio.io/global": "true"}
+    made = changed(
+        factories.service(TWIN, "older"), {"metadata": {"annotations": old, "labels": labels}}
+    )
+    provider.apply([made])
+    where = ("patch", "service", "older", "-n", TWIN, "--type=merge", "-p")
+
+    provider.run(*where, json.dumps({"spec": {"selector": {"app": "other"}}}), *ROME)
+    for changes in ({"annotations": {"prometheus.io/scrape": "slow"}}, {"labels": dict.fromkeys(
+        labels, "other"
+    )}):  # fmt: skip
+        with pytest.raises(KubectlError, match="may be an order"):
+            provider.run(*where, json.dumps({"metadata": changes}), *ROME)
+    provider.run(*where, json.dumps({"metadata": {"annotations": dict.fromkeys(old)}}), *ROME)
 
 
 EXPRESSIONS: Final = (

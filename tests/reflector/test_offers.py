@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects
+from apis import keys, objects, reflection
 from apis.objects import Key, Object
 from apis.offers import OUTWARD, Offers
 from apis.pairs import Pair
 from kube.cache import CachedCluster
-from reflector.forge import ingress, service
+from reflector.forge import configmap, custom, ingress, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from reflector.reflection import Ends, Reflection
@@ -23,6 +23,8 @@ HERE: Final = Key("foo", "web")
 BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
 ONE_CLASS: Final = Offers(OUTWARD, frozenset({"a.io/b"}))
 OPENED: Final = Offers(annotation_domains=frozenset({"cert-manager.io"}))
+PROMETHEUS: Final = frozenset({"prometheus.io"})
+NETWORK_POLICY: Final = custom.forge(reflection.custom(keys.NETWORK_POLICY))
 NO_CLASS: Final = Offers(OUTWARD, frozenset())
 
 
@@ -58,6 +60,10 @@ def test_a_type_that_is_not_offered_is_told_and_sent_as_another(
     assert twin["spec"] == {"type": "ClusterIP", "selector": {"app": "web"}, "ports": ports}
 
 
+def network_policy(namespace: str, name: str) -> Object:
+    return objects.named(keys.NETWORK_POLICY, Key(namespace, name), spec={"podSelector": {}})
+
+
 NOTES: Final = {
     "prometheus.io/scrape": "true",
     "cert-manager.io/cluster-issuer": "a",
@@ -70,7 +76,12 @@ NOTES: Final = {
 @pytest.mark.parametrize(
     ("forge", "original", "offers", "left_out"),
     [
-        (service.FORGE, factories.service, Offers(), [1, 2, 3]),
+        (service.FORGE, factories.service, Offers(), [0, 1, 2, 3]),
+        (service.FORGE, factories.service, Offers(annotation_domains=PROMETHEUS), [1, 2, 3]),
+        (configmap.FORGE, factories.config_map, Offers(), [0, 1, 2, 3]),
+        (secret.FORGE, factories.secret, Offers(annotation_domains=PROMETHEUS), [1, 2, 3]),
+        (NETWORK_POLICY, network_policy, Offers(), [0, 1, 2, 3]),
+        (NETWORK_POLICY, network_policy, None, []),
         (ingress.FORGE, factories.ingress, Offers(), [0, 1, 3]),
         (ingress.FORGE, factories.ingress, OPENED, [0, 3]),
         (ingress.FORGE, factories.ingress, None, []),
@@ -80,14 +91,14 @@ def test_annotations_that_are_orders_are_told_and_not_sent(
     forge: Forge, original: Any, offers: Offers | None, left_out: list[int]
 ) -> None:
     made = original("foo", "web")
-    made["metadata"]["annotations"] = dict(NOTES)
+    made["metadata"]["annotations"] = {**NOTES, "checksum/config": "1", "note": "x"}
     scene, names = Scene(PAIR, offers=offers), [*NOTES]
     gone = {names[one] for one in left_out}
 
     twin, told = forge.twin(made, scene), forge.lacks(made, scene)
 
-    kept = {*names[:4], *([names[4]] if forge is service.FORGE else [])}
-    assert objects.annotations(twin).keys() & {*names} == kept - gone
+    kept = {*names[:4], *([names[4]] if offers is None and forge is not ingress.FORGE else [])}
+    assert objects.annotations(twin).keys() == (kept | {"checksum/config", "note"}) - gone
     assert all(name in told for name in gone)
     assert bool(told) is bool(gone)
 

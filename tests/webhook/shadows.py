@@ -159,6 +159,5 @@ OF_OTHERS: dict[str, Object] = {
     "metadata.ownerReferences": ephemeral({"ownerReferences": [{"name": "worker"}]}),
     "metadata.namespace": ephemeral({"namespace": "other"}),
     "metadata.labels": ephemeral({"labels": {keys.REMOTE_CLUSTER_ID: "milan"}}),
-    "metadata.annotations": ephemeral({"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}),
 }
 """What a consumer may write into no claim. Source: docs/parity.md SEC-A17."""

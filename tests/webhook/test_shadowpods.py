@@ -408,9 +408,10 @@ def test_an_empty_class_is_opened_for_templates_as_for_claims() -> None:
 
 def test_a_template_as_api_servers_store_it_passes() -> None:
     metadata = {"creationTimestamp": None, "labels": {"app.kubernetes.io/name": "web"}}
-    spec = ephemeral({**metadata, "annotations": {"example.org/why": "scratch"}})
+    notes = {"example.org/why": "scratch", "pv.kubernetes.io/bind-completed": "yes"}
+    spec = ephemeral({**metadata, "annotations": notes})
 
-    assert validated(Known(twin()), shadow(spec)) == ""
+    assert validated(Known(twin()), shadow(spec)) == "", "annotations are left out of the Pod"
 
 
 def test_restricted_is_stricter() -> None:

@@ -32,9 +32,10 @@ _STUCK: Final = frozenset({"NamespaceDeletionContentFailure", "NamespaceFinalize
 _OF_KUBERNETES: Final = "^[^/]*[.](kubernetes[.]io|k8s[.]io)/"
 """With a word before it: ``kubernetes.io/pvc-protection`` is of claims alone."""
 _OF_CLAIMS: Final = f"{_OF_KUBERNETES}|^kubernetes[.]io/"
+_OF_SERVICES: Final = f"(?!kubernetes[.]io/)({_OF_KUBERNETES}|{orders.SERVICES})"
 _OF_PROVIDERS: Final[Mapping[Kind, str]] = {
-    keys.SERVICE: f"{_OF_KUBERNETES}|{orders.SERVICES}",
-    keys.INGRESS: f"{_OF_KUBERNETES}|{orders.SERVICES}",
+    keys.SERVICE: _OF_SERVICES,
+    keys.INGRESS: _OF_SERVICES,
     keys.PERSISTENT_VOLUME_CLAIM: _OF_CLAIMS,
 }
 """Those of load balancers and volumes, whose controllers have something to clean up first."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import addresses, conditions, keys, objects, own
+from apis import addresses, conditions, keys, objects, orders, own
 from apis.objects import Object
 from apis.own import Own
 from apis.remap import Remap
@@ -63,7 +63,9 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
     }
     left_out = {keys.LAST_APPLIED, keys.APPLIED, keys.DIRECT_CONNECTIONS_DATA}
     annotations = {
-        name: value for name, value in objects.annotations(shadow).items() if name not in left_out
+        name: value
+        for name, value in orders.plain(objects.annotations(shadow)).items()
+        if name not in left_out
     }
     metadata: Object = {
         "labels": labels,

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from apis import agents, conditions, keys, merge, objects
+from apis import conditions, keys, merge, objects, orders, podclaims
 from apis.objects import Object
+from apis.podpolicies import Policy
 from apis.quotas import Refusal
 from apis.remap import Remap
 from controllers.offloading.shadowpod import changes
@@ -18,24 +19,23 @@ FAILED_CREATE: Final = "FailedCreatePod"
 NOT_ALLOWED: Final = "PolicyRefused"
 """Of a Pod that the ProviderPolicy does not allow (any more)."""
 FAILED_UPDATE: Final = "FailedUpdatePod"
+DEFAULT_POLICY: Final = Policy()
 _OF_SHADOW_POD: Final = frozenset({keys.LAST_APPLIED, keys.APPLIED_META})
 """Annotations that tell how it was written."""
 _DIGITS: Final = 9
 """Of a grace period: admission bounds it further."""
 
 
-def pod(
-    shadow: Object, reached: Remap | None = None, opened: frozenset[str] = frozenset()
-) -> Object:
+def pod(shadow: Object, reached: Remap | None = None, policy: Policy = DEFAULT_POLICY) -> Object:
     """Return the Pod to create: ``spec.pod``, owned by the ShadowPod.
 
-    ``opened`` are domains of annotations that the policy opens.
-    It finds the consumer's API server where ``reached`` says that this is.
+    It has the annotations that ``policy`` lets pass, and finds the consumer's API server where
+    ``reached`` says that this is.
     Source: docs/parity.md § 4.10.
     """
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
-    made = {**merge.noted(metadata(shadow, opened)), "ownerReferences": [owner]}
-    spec = changes.created(shadow["spec"]["pod"])
+    made = {**merge.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
+    spec = podclaims.listed(changes.created(shadow["spec"]["pod"]), policy.claim_annotation_domains)
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
         spec = {**spec, "hostAliases": aliases}
@@ -47,7 +47,7 @@ def _alias(alias: Object, reached: Remap) -> Object:
     return {**alias, "ip": reached.of(alias["ip"])} if is_of_api_server else alias
 
 
-def metadata(shadow: Object, opened: frozenset[str] = frozenset()) -> Object:
+def metadata(shadow: Object, policy: Policy = DEFAULT_POLICY) -> Object:
     """Return the labels and annotations of its Pod; what else the provider put there stays."""
     labels = {**objects.labels(shadow), keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
     annotations = {
@@ -55,14 +55,26 @@ def metadata(shadow: Object, opened: frozenset[str] = frozenset()) -> Object:
         for name, value in objects.annotations(shadow).items()
         if name not in _OF_SHADOW_POD
     }
-    return agents.without({"labels": labels, "annotations": annotations}, opened)
+    given = {"labels": labels, "annotations": annotations}
+    return orders.for_pods(given, policy.annotation_domains)
 
 
-def left_out(shadow: Object, opened: frozenset[str]) -> str:
+def left_out(shadow: Object, policy: Policy = DEFAULT_POLICY) -> str:
     """Return which labels and annotations its Pod does not have, "" if it has all."""
-    noted, labels = objects.annotations(shadow), objects.labels(shadow)
-    found = ", ".join(sorted(agents.ordering(noted, labels, opened)))
-    return f"not on the pod, since programs of this cluster obey it: {found}" if found else ""
+    noted = objects.annotations(shadow).keys() - _OF_SHADOW_POD
+    found = orders.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
+    spec = objects.spec(shadow).get("pod") or {}
+    claims = podclaims.left_out(spec, policy.claim_annotation_domains)
+    told = (
+        ("the pod", "spec.allowedPodFields.annotationDomains", found),
+        ("claims of its ephemeral volumes", "spec.annotationDomains", claims),
+    )
+    return "; ".join(
+        f"not on {where}, as programs of this cluster may obey it ({field} of the ProviderPolicy "
+        f"opens domains): {', '.join(sorted(names))}"
+        for where, field, names in told
+        if names
+    )
 
 
 def is_of_predecessor(existing: Object, shadow: Object) -> bool:

@@ -42,9 +42,9 @@ class Permission:
             return str(error)
         return ""
 
-    def opened(self, shadow: Object) -> frozenset[str]:
-        """Return the domains whose annotations may be on a Pod of ``shadow``."""
-        return podpolicies.of(self._consumer(shadow), self.policies()).annotation_domains
+    def policy(self, shadow: Object) -> Policy:
+        """Return the policy for the consumer of ``shadow``."""
+        return podpolicies.of(self._consumer(shadow), self.policies())
 
     def version(self) -> frozenset[tuple[str, int]]:
         """Return which rules these are: another one, and what was refused is judged again."""

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from apis import keys, merge, objects
 from apis.merge import Names
 from apis.objects import Key, Object
+from apis.podpolicies import Policy
 from apis.remap import Remap
 from controllers import upkeep
 from controllers.offloading.shadowpod import changes, forge
@@ -259,21 +260,24 @@ class ShadowPodReconciler:
             raise NotAllowedError(said)
 
     def _tell_made(self, shadow: Object) -> None:
-        if message := forge.left_out(shadow, self._opened(shadow)):
-            self._events.event(keys.SHADOW_POD, shadow, "Normal", forge.LEFT_OUT, message)
+        self._tell_left_out(shadow)
         if forge.phase(shadow):  # once more: of a first pod the ShadowPod itself tells enough
             message = f"created pod {objects.key_of(shadow)} again"
             self._events.event(keys.SHADOW_POD, shadow, "Normal", "CreatedPod", message)
 
+    def _tell_left_out(self, shadow: Object) -> None:
+        if message := forge.left_out(shadow, self._policy(shadow)):
+            self._events.event(keys.SHADOW_POD, shadow, "Normal", forge.LEFT_OUT, message)
+
     def _pod(self, shadow: Object) -> Object:
         try:
             reached = self._reached(objects.key_of(shadow).namespace)
-            return forge.pod(shadow, reached, self._opened(shadow))
+            return forge.pod(shadow, reached, self._policy(shadow))
         except ValueError as error:
             raise InvalidError(str(error)) from error
 
-    def _opened(self, shadow: Object) -> frozenset[str]:
-        return self._permission.opened(shadow) if self._permission else frozenset()
+    def _policy(self, shadow: Object) -> Policy:
+        return self._permission.policy(shadow) if self._permission else forge.DEFAULT_POLICY
 
     async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
         return await asyncio.gather(
@@ -286,10 +290,12 @@ class ShadowPodReconciler:
 
     async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
         """Bring labels and annotations to those of the ShadowPod: what it lost goes here, too."""
-        wanted = forge.metadata(shadow, self._opened(shadow))
+        wanted = forge.metadata(shadow, self._policy(shadow))
         if changes := merge.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
             metadata = {"uid": objects.uid(existing), **changes}
             await self._cluster.patch(keys.POD, objects.key_of(existing), {"metadata": metadata})
+            if merge.taken_off(changes):
+                self._tell_left_out(shadow)
 
     def _unrecorded_of(self, existing: Object, wanted: Object) -> Names:
         """Return what was written to a Pod that does not record it: what it was to have at first.
