@@ -311,7 +311,8 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     assert pod
     main, tolerations = pod["spec"]["containers"][0], pod["spec"].get("tolerations") or []
     debug = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
-    gpu = {"key": "gpu", "operator": "Exists"}
+    pressed = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}
+    others = {"key": "gpu", "operator": "Exists"}
     await world.local.patch(
         keys.POD,
         world.web,
@@ -319,7 +320,7 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
             "spec": {
                 "containers": [{**main, "image": "nginx:2"}],
                 "activeDeadlineSeconds": 600,
-                "tolerations": [*tolerations, gpu],
+                "tolerations": [*tolerations, others, pressed],
             }
         },
     )
@@ -336,7 +337,8 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     assert shadow
     spec = shadow["spec"]["pod"]
     assert spec["containers"][0]["image"] == "nginx:2"
-    assert (spec["activeDeadlineSeconds"], spec["tolerations"][-1]) == (600, gpu)
+    assert (spec["activeDeadlineSeconds"], spec["tolerations"][-1]) == (600, pressed)
+    assert others not in spec["tolerations"]
     assert spec["ephemeralContainers"][0]["name"] == "debug"
     assert int(objects.annotations(shadow)[keys.LOCAL_POD_GENERATION]) > 1
     before = world.writes()
