@@ -239,10 +239,11 @@ async def test_the_map_goes_after_its_twins() -> None:
 
 
 HELD: Final = "example.com/held"
+PROTECTION: Final = "kubernetes.io/pvc-protection"
 OF_PROVIDERS: Final[dict[Kind, str]] = {
     keys.SERVICE: "service.kubernetes.io/load-balancer-cleanup",
     keys.INGRESS: "ingress.k8s.aws/resources",
-    keys.PERSISTENT_VOLUME_CLAIM: "kubernetes.io/pvc-protection",
+    keys.PERSISTENT_VOLUME_CLAIM: PROTECTION,
 }
 """What a controller of the provider waits for; on any other kind the consumer wrote it."""
 
@@ -270,6 +271,7 @@ async def test_what_a_consumer_holds_in_a_twin_is_released_with_the_map(kind: Ki
     found = set(objects.finalizers(second))
     assert kept | {"foregroundDeletion"} <= found
     assert HELD not in found
+    assert (PROTECTION in found) == (kind == keys.PERSISTENT_VOLUME_CLAIM), "of claims alone"
     if kind not in OF_PROVIDERS:
         assert found == {"foregroundDeletion"}
     written = [(verb, of) for verb, of, _ in milan.cluster.writes if of != str(keys.NAMESPACE_MAP)]

@@ -224,11 +224,14 @@ def test_of_annotations_goes_what_is_not_for_whoever_makes_the_slice() -> None:
     """Source: docs/parity.md § 4.11."""
     asked = shadow("foo", "10.202.0.7")
     direct = {keys.DIRECT_CONNECTIONS_DATA: '{"clusterAddresses": {}}'}
-    asked["metadata"] |= {"uid": "1", "annotations": {keys.APPLIED: "1", "note": "1", **direct}}
+    notes = {"note": "1", "endpoints.kubernetes.io/last-change-trigger-time": "now"}
+    obeyed = {"prometheus.io/scrape": "true", "io.cilium/global-service": "true"}
+    annotations = {keys.APPLIED: "1", **notes, **obeyed, **direct}
+    asked["metadata"] |= {"uid": "1", "annotations": annotations}
 
     made = forge.endpoint_slice(asked, REACH, is_reachable=True)
 
-    assert made["metadata"]["annotations"] == {"note": "1"}
+    assert made["metadata"]["annotations"] == notes
 
 
 def configuration(consumer: str) -> Object:

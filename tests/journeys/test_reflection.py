@@ -227,7 +227,12 @@ TOLD = {
     ("Service", "elsewhere", keys.FAILED_REFLECTION),
     ("Ingress", "all", keys.FAILED_REFLECTION),
     ("PersistentVolumeClaim", "ours", keys.REFLECTION_DISABLED),
+    ("ConfigMap", "one", keys.REFLECTED_IN_PART),
+    ("Service", "web", keys.REFLECTED_IN_PART),
+    ("Ingress", "web", keys.REFLECTED_IN_PART),
 }
+OBEYED, NOTED = "prometheus.io/scrape", "kubectl.kubernetes.io/restartedAt"
+"""An annotation that is left out, and one that goes."""
 
 
 async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_told(
@@ -236,6 +241,8 @@ async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_tol
     await both.offload(namespace)
     volume = await both.rome.create(keys.PERSISTENT_VOLUME, disk(namespace, "ours"))
     for kind, obj in everything(namespace):
+        if (kind.kind, obj["metadata"]["name"], keys.REFLECTED_IN_PART) in TOLD:
+            obj["metadata"]["annotations"] = {OBEYED: "true", NOTED: "today"}
         await both.rome.create(kind, obj)
 
     twin, found = both.twin(namespace), set[tuple[str, str]]()
@@ -245,6 +252,9 @@ async def test_all_of_these_kinds_leaves_but_what_the_page_lists_and_that_is_tol
         found |= {(kind.kind, name) for name in of(seen)}
     events = await world.until(both.rome, keys.EVENT, namespace, lambda now: told(now) >= TOLD)
 
+    for kind, name in ((keys.CONFIG_MAP, "one"), (keys.SERVICE, "web"), (keys.INGRESS, "web")):
+        reflected = await world.until_one(both.milan, kind, Key(twin, name), lambda _: True)
+        assert objects.annotations(reflected).keys() & {OBEYED, NOTED} == {NOTED}
     assert {one for one in found if not one[1].startswith("kube-root-ca.crt")} == LEAVE
     assert told(events) == TOLD
     listed = await world.liqoctl(kubeconfigs["rome"], "get", "reflections", "-n", namespace)
@@ -271,6 +281,7 @@ async def is_told_of_a_pod_that_mentions_them(
         {"persistentVolumeClaim": {"claimName": "ours"}},
     ]
     made = world.pod(namespace, "mentions", both.image)
+    made["metadata"]["annotations"] = {OBEYED: "true", NOTED: "today"}
     made["spec"]["volumes"] = [
         {"name": f"v{number}", **source} for number, source in enumerate(sources)
     ]
@@ -287,6 +298,9 @@ async def is_told_of_a_pod_that_mentions_them(
     }
     for one in staying:
         assert STAY[one["kind"], one["name"]] in one["reason"]
+    remote = Key(both.twin(namespace), "mentions")
+    found = await world.until_one(both.milan, keys.POD, remote, lambda _: True)
+    assert objects.annotations(found).keys() & {OBEYED, NOTED} == {NOTED}
     await world.remove(both.rome, keys.POD, key)
     await world.until_gone(both.rome, keys.POD, key)
 
@@ -402,7 +416,7 @@ def has(names: set[str]) -> Callable[[world.World], bool]:
 
 
 def told(events: world.World) -> set[tuple[str, str, str]]:
-    reasons = {keys.REFLECTION_DISABLED, keys.FAILED_REFLECTION}
+    reasons = {keys.REFLECTION_DISABLED, keys.FAILED_REFLECTION, keys.REFLECTED_IN_PART}
     return {
         (one["involvedObject"]["kind"], one["involvedObject"]["name"], one["reason"])
         for one in events.values()
