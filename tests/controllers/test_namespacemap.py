@@ -412,13 +412,17 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
         return behind
 
     observed = replace(milan.observed(), namespaces=nothing_new)
-    loop = NamespaceMapReconciler(
-        milan.cluster,
-        observed,
-        account=ACCOUNT,
-        events=milan.told.recorder,
-        pace=Pace(itertools.count(step=60).__next__),
-    )
+
+    def process(observed: Observed) -> NamespaceMapReconciler:
+        return NamespaceMapReconciler(
+            milan.cluster,
+            observed,
+            account=ACCOUNT,
+            events=milan.told.recorder,
+            pace=Pace(itertools.count(step=60).__next__),
+        )
+
+    loop = process(observed)
     maps = [
         replica_map(milan.tenant, f"m{number}", "rome", {"a": f"a{number}-rome"})
         for number in range(16)
@@ -439,6 +443,10 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
     for one in maps:
         await loop.reconcile(objects.key_of(one))
     assert len(twins()) == 1, "what one gave back another has"
+    restarted = process(milan.observed())
+    for one in maps:
+        await restarted.reconcile(objects.key_of(one))
+    assert len(twins()) == 1
 
 
 async def test_names_are_those_that_the_policy_allows(cluster: Cluster, namespace: str) -> None:

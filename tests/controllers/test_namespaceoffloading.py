@@ -38,6 +38,7 @@ async def rome(cluster: Cluster, namespace: str) -> Rome:
 
 FORGED: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
     ("milan", "milan", {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"}),
+    ("milan", "milan", {}),
     ("turin", "milan", {}),
     ("turin", "turin", {}),
 )
