@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import parity, shown
+from tests import mutants, parity, shown
 from tests.manifests import documents
 
 ROWS = {row.name: row for row in parity.rows()}
@@ -89,6 +89,20 @@ def test_a_named_test_exists(name: str) -> None:
     path, _, function = name.partition("::")
 
     assert function in functions_in(parity.ROOT / path)
+
+
+@pytest.mark.parametrize("mutant", mutants.every(), ids=lambda mutant: mutant.name)
+def test_a_mutant_applies_and_its_row_names_the_test_that_kills_it(mutant: mutants.Mutant) -> None:
+    """`python3 -m tests.mutants` shows that it does."""
+    rows, attacks = parity.rows(), parity.attacks()
+    shown_by = {row.name: row.tests for row in rows} | {one.name: one.tests for one in attacks}
+
+    assert mutant.apply(parity.ROOT, "--check") == ""
+    assert mutant.killed_by in shown_by[mutant.row]
+
+
+def test_forty_tests_are_shown_failing() -> None:
+    assert len({mutant.killed_by for mutant in mutants.every()}) >= 40
 
 
 def test_the_tests_of_a_row_run_where_it_says(pytestconfig: pytest.Config) -> None:

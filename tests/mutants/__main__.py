@@ -1,0 +1,91 @@
+"""Run ``python3 -m tests.mutants [NAME...]``: is each test named by a patch failing with it?
+
+All named tests run first without any patch. Ends with 1 if one of them does not pass then, if one
+still passes with its rule taken out, or if a patch does not apply. What runs is a copy of the files
+that git knows, as they are now.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests import mutants
+from tests.mutants import Mutant
+
+_AT_ONCE: Final = 2
+_PASSED, _FAILED = 0, 1
+"""Exit codes of pytest; an error of import or collection has another one."""
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    command = ("git", "ls-files", "-z")
+    listed = subprocess.check_output(command, cwd=mutants.ROOT, text=True)
+    with tempfile.TemporaryDirectory(prefix="mutant-") as made:
+        top = Path(made)
+        for name in filter(None, listed.split("\0")):
+            if (source := mutants.ROOT / name).is_file():
+                (top / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, top / name)
+        yield top
+
+
+def _pytest(top: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run ``tests`` of the copy ``top``, which comes before what is installed."""
+    return subprocess.run(
+        (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
+        cwd=top,
+        env={**os.environ, "PYTHONPATH": str(top), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _verdict(mutant: Mutant) -> str:
+    """Return ``killed``, or what is wrong."""
+    with _copy() as top:
+        if said := mutant.apply(top):
+            return f"DOES NOT APPLY: {said}"
+        done = _pytest(top, [mutant.killed_by])
+    if done.returncode == _PASSED:
+        return f"SURVIVED: {mutant.killed_by}"
+    is_failed = done.returncode == _FAILED and "\nFAILED " in done.stdout
+    return "killed" if is_failed else f"DOES NOT RUN: {mutant.killed_by}\n{done.stdout[-2000:]}"
+
+
+def main(names: Sequence[str]) -> int:
+    """Judge the mutants of these names, all if there are none; return the exit code."""
+    found = {one.name: one for one in mutants.every()}
+    if unknown := [name for name in names if name not in found]:
+        _say(f"tests/mutants has no {', '.join(unknown)}")
+        return 1
+    chosen = [found[name] for name in names] or list(found.values())
+    with _copy() as top:
+        done = _pytest(top, sorted({one.killed_by for one in chosen}))
+    if done.returncode != _PASSED:
+        _say(f"{done.stdout}\nwithout any patch the tests have to pass")
+        return 1
+    wrong = 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for mutant, verdict in zip(chosen, pool.map(_verdict, chosen), strict=True):
+            _say(f"{mutant.name}: {verdict}")
+            wrong += verdict != "killed"
+    _say(f"{len(chosen) - wrong} of {len(chosen)} rules are missed by their test when taken out")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
