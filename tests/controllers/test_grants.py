@@ -849,6 +849,23 @@ async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_oth
     assert await provider.quota(key) is None, "without one its virtual kubelet gets no pod"
 
 
+async def test_what_nobody_limits_takes_no_room_in_the_ledger(provider: Provider) -> None:
+    """X8: it is one object for all tenants, and each may ask for 64 resources by long names."""
+    names = {f"{'x' * 60}.example/{'y' * 55}{number}": "1" for number in range(60)}
+    await provider.policy("default", limits={"cpu": "100"})
+    keys_ = [await provider.ask(f"pool{number}", cpu="1", **names) for number in range(16)]
+    await provider.ask("share", "shared", **names)
+
+    await provider.settle()
+
+    assert all([(await provider.answer(key))[0] == "Accepted" for key in keys_])
+    status = (await there(provider.cluster, keys.PROVIDER_POLICY, Key("", "default")))["status"]
+    booked = {name for entry in status["grants"] for name in entry["resources"]}
+    assert "cpu" in booked
+    assert booked.isdisjoint(names)
+    assert len(objects.canonical(status)) < 400 * len(status["grants"])
+
+
 async def test_a_status_that_cannot_be_written_keeps_no_quota_open(provider: Provider) -> None:
     """X12: what protects goes first."""
     spoiled = await provider.ask("spoiled", cpu="1")

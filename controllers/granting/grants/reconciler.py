@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -73,6 +73,8 @@ class _Look:
     marks: Mapping[Key, Mark]
     failures: Sequence[Exception]
     """What could not be written of single slices, which holds up no other."""
+    pooled: Collection[str]
+    """The resources of which class ``shared`` has something to give."""
 
     @property
     def needs_ledger(self) -> bool:
@@ -115,7 +117,7 @@ class GrantsReconciler:
         return None if all(share.is_final for share in look.shares.values()) else NOT_YET_S
 
     async def _grant(self, ledger: Object | None, look: _Look) -> None:
-        entries = written.entries(look.claims, look.shares)
+        entries = written.entries(look.claims, look.shares, look.pooled)
         await self._book(ledger, entries if look.needs_ledger else None, look.marks)
         failures = [*look.failures, *await self._close(look)]  # what protects goes first
         upkeep.raise_all([*failures, *await self._write_all(look, written.parsed(entries))])
@@ -143,7 +145,7 @@ class GrantsReconciler:
         are_so = {key: obj for key, obj in marked.items() if key not in failures}
         kept = marks.current(known, are_so, seen.tenants)
         ours = {one.claim.key: one for one in found}
-        return _Look(seen, ours, shares, claims, kept, tuple(failures.values()))
+        return _Look(seen, ours, shares, claims, kept, tuple(failures.values()), free.keys())
 
     async def _marked(
         self, found: Mapping[Key, Object], known: Mapping[Key, Mark]

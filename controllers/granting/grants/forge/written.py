@@ -4,7 +4,7 @@ Source: docs/parity.md § 1.7, 1.8, 4.5, 4.6.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
@@ -190,23 +190,36 @@ def parsed(grants: Iterable[Object]) -> dict[Key, Entry]:
     return found
 
 
-def entries(claims: Mapping[Key, Claim], shares: Mapping[Key, Share]) -> list[Object]:
-    """Return the ledger: what each claim may hold until it has been seen to be less."""
+def entries(
+    claims: Mapping[Key, Claim], shares: Mapping[Key, Share], pooled: Collection[str]
+) -> list[Object]:
+    """Return the ledger: what each claim may hold until it has been seen to be less.
+
+    Of that only what is bounded: by a limit, or in class ``shared`` by what is free, ``pooled``.
+    Whatever else consumers ask for has no room in one object. Source: docs/parity.md X8.
+    """
+    held = {
+        key: _held(
+            claim, shares.get(key), {*claim.policy.limits, *(pooled if claim.is_shared else ())}
+        )
+        for key, claim in sorted(claims.items())
+    }
     return [
         {
             "namespace": key.namespace,
             "name": key.name,
-            "clusterID": claim.tenant,
-            "class": slices.SHARED_CLASS if claim.is_shared else slices.DEFAULT_CLASS,
-            "resources": resources.to_json(_held(claim, shares.get(key))),
+            "clusterID": claims[key].tenant,
+            "class": slices.SHARED_CLASS if claims[key].is_shared else slices.DEFAULT_CLASS,
+            "resources": resources.to_json(amounts),
         }
-        for key, claim in sorted(claims.items())
+        for key, amounts in held.items()
+        if amounts
     ]
 
 
-def _held(claim: Claim, share: Share | None) -> dict[str, Quantity]:
+def _held(claim: Claim, share: Share | None, bounded: Collection[str]) -> dict[str, Quantity]:
     now: Resources = share.now if share else {}
-    names = sorted({*now, *claim.held})
+    names = sorted({*now, *claim.held} & {*bounded})
     most = {
         name: max(now.get(name, Quantity()), claim.held.get(name, Quantity())) for name in names
     }
