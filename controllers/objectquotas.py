@@ -54,12 +54,17 @@ def is_counting(found: Object | None) -> bool:
 
 @dataclass
 class ObjectQuotaReconciler:
-    """The ResourceQuota of one namespace, by the name of that; ``own`` is where pyliqo is."""
+    """The ResourceQuota of one namespace, by the name of that; ``account`` is of this process.
+
+    With its Tenant it goes (``authentication/tenant``), with a twin the garbage collector takes it.
+    """
 
     cluster: Cluster
-    own: str
+    account: Key
     tenants: View
     policies: View
+    bindings: View
+    """What gives this process its rights there comes first."""
     _are_counted: bool = False
     """A kind that is counted stays so for as long as its CRD is there."""
 
@@ -67,12 +72,10 @@ class ObjectQuotaReconciler:
         namespace = await self.cluster.get(keys.NAMESPACE, key)
         if namespace is None or objects.is_terminating(namespace):
             return None
-        where, peer = Key(key.name, NAME), whose.peer_of(namespace)
-        if peer and not any(each.namespace == key.name for each in await self.tenants()):
-            await upkeep.remove(self.cluster, KIND, where, is_ours=is_ours)  # of a provider's only
-            return None
-        consumer = peer or whose.consumer_of(namespace)
-        if not consumer:
+        peer, consumer = whose.peer_of(namespace), whose.consumer_of(namespace)
+        if peer and await self._is_tenants(key.name):
+            consumer = peer
+        if not consumer or Key(key.name, self.account.name) not in await self.bindings():
             return None
         if not await self._is_counting():
             return UNCOUNTED_S
@@ -85,9 +88,15 @@ class ObjectQuotaReconciler:
         await upkeep.ensure(self.cluster, KIND, wanted, is_ours=is_ours)
         return None
 
+    async def _is_tenants(self, namespace: str) -> bool:
+        """Whether the peer is a consumer here, rather than only a provider."""
+        found = (await self.tenants()).items()
+        here = [one for key, one in found if key.namespace == namespace]
+        return any(not objects.is_terminating(one) for one in here)
+
     async def _is_counting(self) -> bool:
         if not self._are_counted:
-            found = await self.cluster.get_live(KIND, Key(self.own, NAME))
+            found = await self.cluster.get_live(KIND, Key(self.account.namespace, NAME))
             self._are_counted = is_counting(found)
         return self._are_counted
 
@@ -97,15 +106,21 @@ def controller(manager: Manager) -> Term:
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     tenants = manager.informer(selections.TENANTS)
     granted = manager.informer(selections.PROVIDER_POLICIES)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+    account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
+
+    def by_binding(change: Change[Object]) -> Iterable[Key]:
+        is_new = change.old is None and change.key.name == account.name
+        return [Key("", change.key.namespace)] if is_new else []
 
     def runner() -> Runner:
-        reconciler = ObjectQuotaReconciler(
-            manager.cached, manager.namespace, cached(tenants), cached(granted)
-        )
+        views = (cached(tenants), cached(granted), cached(bindings))
+        reconciler = ObjectQuotaReconciler(manager.cached, account, *views)
         sources = [
             Source(namespaces, of_peers),
             Source(tenants, lambda change: [Key("", change.key.namespace)]),
             Source(granted, concerns.all_of(namespaces)),
+            Source(bindings, by_binding),
         ]
         return Runner("objectquotas", reconciler, sources)
 

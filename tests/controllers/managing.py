@@ -34,9 +34,9 @@ KINDS = {
     )
 }
 SUCCESS = 200
-AT_FIRST = {"secrets", "roles"}
-"""In a tenant namespace it may read Secrets, and let others read one, a moment after it bound
-itself there: what is refused until then is asked again."""
+AT_FIRST = {"secrets", "roles", "resourcequotas"}
+"""In a tenant namespace it may read Secrets, let others read one, and bound numbers, a moment after
+it bound itself there: what is refused until then is asked again."""
 
 
 class Manager:

@@ -19,7 +19,7 @@ from controllers.offloading.placement.reconciler import LOOK_S, Observed, Placem
 from controllers.offloading.placement.waiting import Waiting
 from kube import client
 from kube.cluster import Cluster, Selection
-from kube.errors import BusyError
+from kube.errors import BusyError, NotReachableError
 from kube.informer import Informer
 from sandbox.controlplane import Plane
 from tests import factories
@@ -190,6 +190,24 @@ async def test_who_belongs_to_a_node_stays(rome: Rome) -> None:
 
     assert await rome.left() == {"daemon"}
     assert (await rome.said())["status"] == "True"
+
+
+async def test_a_pod_that_cannot_be_evicted_keeps_no_other() -> None:
+    """One in the middle fails for ever."""
+    fake = FakeCluster()
+    await fake.create(keys.NAMESPACE, factories.namespace("foo"))
+    rome = Rome(Ledger(fake), "foo", Told(fake), datetime.fromisoformat("2026-01-01T00:00:00Z"))
+    await rome.offload("LocalAndRemote")
+    for name in ("a", "b", "c"):
+        await rome.run(name, "worker")
+    await rome.change("Remote", is_asked=True)
+    middle = ("eviction", str(keys.POD), Key("foo", "b"))
+    rome.cluster.refuses[middle] = NotReachableError("no answer")
+
+    with pytest.raises(NotReachableError):
+        await rome.reconciler.reconcile(rome.key)
+
+    assert await rome.left() == {"b"}
 
 
 async def test_a_disruption_budget_is_respected_and_asked_again() -> None:

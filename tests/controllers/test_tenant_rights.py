@@ -208,13 +208,13 @@ async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
     """Return the reconciler in a cluster with a tenant namespace, its Tenant, and a twin."""
     for name, labels in ((SPACE, TENANT), (TWIN, PEER)):
         await fake.create(keys.NAMESPACE, factories.namespace(name, **labels))
+        await fake.create(keys.ROLE_BINDING, named(keys.ROLE_BINDING, Key(name, ACCOUNT.name)))
     await fake.create(keys.TENANT, named(keys.TENANT, Key(SPACE, "milan"), spec={}))
-    return objectquotas.ObjectQuotaReconciler(
-        fake,
-        keys.LIQO_NAMESPACE,
-        views.live(fake, Selection(keys.TENANT, Object)),
-        views.live(fake, Selection(keys.PROVIDER_POLICY, Object)),
+    tenants, policies, bindings = (
+        views.live(fake, Selection(kind, Object))
+        for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.ROLE_BINDING)
     )
+    return objectquotas.ObjectQuotaReconciler(fake, ACCOUNT, tenants, policies, bindings)
 
 
 async def hard(fake: FakeCluster, namespace: str) -> Object:
@@ -256,14 +256,17 @@ async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
     assert (limits[COUNTED[0]], limits[COUNTED[2]]) == ("2", "16")
 
 
-async def test_where_a_peer_is_no_tenant_nothing_of_ours_is_counted() -> None:
+async def test_where_a_peer_is_no_tenant_or_no_right_is_there_nothing_is_counted() -> None:
     fake = FakeCluster()
     reconciler = await numbered(fake)
     await counting(fake, *COUNTED)
-    await reconciler.reconcile(WHERE)
     tenant = await there(fake, keys.TENANT, Key(SPACE, "milan"))
     await fake.delete(keys.TENANT, Key(SPACE, "milan"), uid=objects.uid(tenant))
+    binding = await there(fake, keys.ROLE_BINDING, Key(TWIN, ACCOUNT.name))
+    await fake.delete(keys.ROLE_BINDING, Key(TWIN, ACCOUNT.name), uid=objects.uid(binding))
+    before = fake.requests.copy()
 
-    await reconciler.reconcile(WHERE)
+    for name in (SPACE, TWIN):
+        assert await reconciler.reconcile(Key("", name)) is None
 
-    assert not await fake.get(keys.RESOURCE_QUOTA, Key(SPACE, objectquotas.NAME))
+    assert not [what for what in fake.requests - before if "resourcequotas" in what]

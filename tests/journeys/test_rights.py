@@ -51,7 +51,7 @@ def is_allowed_later(call: audit.Call, calls: Iterable[audit.Call]) -> bool:
 
     Only there the controllers ask at once for what they let themselves do.
     """
-    return call.resource in {"secrets", "roles"} and any(
+    return call.resource in {"secrets", "roles", "resourcequotas"} and any(
         later.code != FORBIDDEN
         and later.completed > call.completed
         and (later.agent, later.verb, later.resource, later.namespace)

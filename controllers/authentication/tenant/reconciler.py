@@ -11,7 +11,7 @@ from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
-from controllers import selections, tenants, upkeep
+from controllers import objectquotas, selections, tenants, upkeep
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
@@ -279,12 +279,12 @@ class TenantReconciler:
             await self._tell_left(obj, tenant, left, "Leaving")
             upkeep.raise_all(left.failures)
             return LEAVING_POLL_S
-        await self._forget_certificates(obj["metadata"]["namespace"], tenant.cluster_id)
+        await self._forget(obj["metadata"]["namespace"], tenant.cluster_id)
         await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
         return None
 
-    async def _forget_certificates(self, where: str, consumer: str) -> None:
-        """Delete the certificates of the consumer; in a namespace that goes they go with it."""
+    async def _forget(self, where: str, consumer: str) -> None:
+        """Delete certificates and bounds of the consumer; a namespace that goes takes them."""
         namespace = await self._cluster.get(keys.NAMESPACE, Key("", where))
         if namespace is None or objects.is_terminating(namespace):
             return
@@ -293,6 +293,8 @@ class TenantReconciler:
             forge.certificate_secrets(where, secrets, consumer),
             lambda key: upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True),
         )
+        quota = Key(where, objectquotas.NAME)
+        await upkeep.remove(self._cluster, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
         upkeep.raise_all(failures)
 
     async def _refuse(self, obj: Object, error: RefusedError) -> None:
