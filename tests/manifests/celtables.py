@@ -15,6 +15,7 @@ from apis.marks import Mark, Says
 from tests.manifests import documents
 
 FOLDER: Final = documents.ROOT / "70-policies"
+MUTATING: Final = documents.ROOT / "mutating" / "annotations.yaml"
 _WIDTH: Final = 128
 _INDENT: Final = " " * 8
 _OURS: Final = "one.matches('^([^/]+[.])?(py)?liqo[.]io/')"
@@ -22,8 +23,15 @@ _OURS: Final = "one.matches('^([^/]+[.])?(py)?liqo[.]io/')"
 
 def files() -> dict[Path, str]:
     """Return the text of each policy with its made variables, by its file."""
-    made = {"consumers.yaml": _consumers(), "consumer-marks.yaml": _marks()}
-    return {FOLDER / name: _written(FOLDER / name, parts) for name, parts in made.items()}
+    made: dict[Path, Mapping[str, Iterable[str]]] = {
+        FOLDER / "consumers.yaml": _consumers(),
+        FOLDER / "consumer-marks.yaml": _marks(),
+        MUTATING: {
+            "unlisted": _UNLISTED,
+            "gone": ("variables.unlisted.filter(name, !variables.isIngress ||", *_UNSHAPED),
+        },
+    }
+    return {path: _written(path, parts) for path, parts in made.items()}
 
 
 def _written(path: Path, parts: Mapping[str, Iterable[str]]) -> str:
@@ -51,6 +59,18 @@ def _lines(*parts: str) -> Iterator[str]:
 
 # What is reflected --------------------------------------------------------------------------------
 
+_UNLISTED: Final = (
+    f"variables.newAnnotations.size() > {orders.MOST} ? [] :",
+    "variables.newAnnotations.filter(name, !name.matches(variables.opened) &&",
+    f"!name.matches('{orders.PLAIN}'))",
+)
+_UNSHAPED: Final = (
+    f"!(name.matches('{orders.INGRESSES}') &&",
+    f"variables.annotations[name].matches('{orders.VALUES}')) &&",
+    f"!(name.matches('{orders.PLACES}') &&",
+    f"variables.annotations[name].matches('{orders.PLACE}')))",
+)
+
 
 def _consumers() -> dict[str, Iterable[str]]:
     noted, kinds = orders.NOTED, orders.OF_KIND
@@ -67,18 +87,11 @@ def _consumers() -> dict[str, Iterable[str]]:
             f"variables.isData ? '{kinds[keys.CONFIG_MAP]}' :",
             f"'{kinds[keys.SERVICE]}'",
         ),
-        "unlisted": (
-            f"variables.newAnnotations.size() > {orders.MOST} ? [] :",
-            "variables.newAnnotations.filter(name, !name.matches(variables.opened) &&",
-            f"!name.matches('{orders.PLAIN}'))",
-        ),
+        "unlisted": _UNLISTED,
         "orders": (
             "variables.unlisted.filter(name, !variables.isIngress ?",
             "name.matches(variables.ordering) :",
-            f"!(name.matches('{orders.INGRESSES}') &&",
-            f"variables.annotations[name].matches('{orders.VALUES}')) &&",
-            f"!(name.matches('{orders.PLACES}') &&",
-            f"variables.annotations[name].matches('{orders.PLACE}')))",
+            *_UNSHAPED,
         ),
         "orderLabels": _lines(
             "(variables.isData ?", _list(orders.LABELS),

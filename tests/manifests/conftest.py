@@ -14,7 +14,7 @@ from apis import keys
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
-from tests.manifests import asking, documents, twins
+from tests.manifests import asking, documents, policies, twins
 
 WITHIN_S = 300
 SEED = int(os.environ.get("PYLIQO_TEST_ORDER", "20251123"))
@@ -23,7 +23,8 @@ SEED = int(os.environ.get("PYLIQO_TEST_ORDER", "20251123"))
 @pytest.fixture(scope="package")
 def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """Yield kubectl towards an API server on which everything was applied in a random order."""
-    with controlplane.start(tmp_path_factory.mktemp("manifests")) as installed:
+    folder = tmp_path_factory.mktemp("manifests")
+    with controlplane.start(folder, flags=policies.flags(os.environ)) as installed:
         kubectl = Kubectl(installed.kubeconfig)
         objects = list(documents.everything())
         random.Random(SEED).shuffle(objects)  # noqa: S311  # any order will do

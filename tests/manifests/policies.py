@@ -3,9 +3,11 @@
 import copy
 import json
 import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
 from apis.objects import Object
+from sandbox import binaries
 from sandbox.kubectl import Kubectl, KubectlError
 from tests.factories import namespace, pod
 from tests.manifests import documents
@@ -13,6 +15,8 @@ from tests.webhook.reviews import offloading, wait_until
 
 NAMES: Final = frozenset({"liqo-judged-pods", "liqo-added-tolerations"})
 KINDS: Final = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+GROUP: Final = "admissionregistration.k8s.io"
+_GATE: Final = "--feature-gates=MutatingAdmissionPolicy=true"
 AGAIN: Final = "create the pod again in a moment"
 
 
@@ -38,6 +42,31 @@ def of_namespaces(run: str) -> list[Object]:
 
 def _ours() -> list[Object]:
     return [obj for obj in documents.of_kind(*KINDS) if obj["metadata"]["name"] in NAMES]
+
+
+# MutatingAdmissionPolicies, a beta in the usual version of Kubernetes -----------------------------
+
+
+def flags(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return by which flags the usual version of the API server serves them."""
+    is_usual = not any(name.startswith(binaries.VERSION_VARIABLE) for name in environment)
+    return (_GATE, f"--runtime-config={GROUP}/v1beta1=true") if is_usual else ()
+
+
+def mutating(kubectl: Kubectl) -> str:
+    """Return those of ``manifests/mutating`` as the server has them, "" if it has no such kind."""
+    text = (documents.ROOT / "mutating" / "annotations.yaml").read_text(encoding="utf-8")
+    versions = (one for one in ("v1", "v1beta1") if _is_served(kubectl, one))
+    found = next(versions, "")
+    return text.replace(f"{GROUP}/v1\n", f"{GROUP}/{found}\n") if found else ""
+
+
+def _is_served(kubectl: Kubectl, version: str) -> bool:
+    try:
+        found = json.loads(kubectl.run("get", "--raw", f"/apis/{GROUP}/{version}"))
+    except KubectlError:
+        return False
+    return any(one["name"] == "mutatingadmissionpolicies" for one in found["resources"])
 
 
 def listed(objects: Any) -> str:

@@ -14,7 +14,7 @@ from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, s
 from reflector.forge.contract import Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
-from tests.manifests import documents
+from tests.manifests import documents, policies
 from tests.manifests.twins import (
     PAIR,
     ROME,
@@ -454,6 +454,33 @@ def test_what_stood_on_a_service_before_it_was_listed_holds_up_no_change(provide
         with pytest.raises(KubectlError, match="may be an order"):
             provider.run(*where, json.dumps({"metadata": changes}), *ROME)
     provider.run(*where, json.dumps({"metadata": {"annotations": dict.fromkeys(old)}}), *ROME)
+
+
+def test_a_mutating_policy_takes_off_what_is_not_listed(provider: Kubectl) -> None:
+    """Then nobody is refused for an annotation, also a consumer that sends all of them."""
+    made_of = policies.mutating(provider)
+    if not made_of:
+        pytest.skip("this API server has no MutatingAdmissionPolicies")
+    theirs = {
+        name: obj for name, obj in hostile(TWIN).items() if ROWS[name].told.startswith("annotation")
+    }
+    assert create(provider, [theirs["issuer"]], *ROME) != ""
+    provider.run("apply", "-f", "-", stdin=made_of)
+    asyncio.run(until_taken(provider, theirs["issuer"]))
+    assert create(provider, list(theirs.values()), *ROME) == ""
+
+    notes = {"prometheus.io/scrape": "true", "note": "x", "helm.sh/resource-policy": "keep"}
+    asked = json.dumps(changed(factories.service(TWIN, "noted"), noted(notes)))
+    made = json.loads(provider.run("create", "-o", "json", "-f", "-", *ROME, stdin=asked))
+    assert {*objects.annotations(made)} == {"note", "helm.sh/resource-policy"}
+    where = ("service", "noted", "-n", TWIN)
+    provider.run("annotate", *where, "prometheus.io/scrape=true")
+    provider.run("annotate", *where, "prometheus.io/path=/x", "prometheus.io/scrape=true", *ROME)
+    kept = {"note", "helm.sh/resource-policy", "prometheus.io/scrape"}
+    assert {*objects.annotations(provider.get(*where))} == kept, "what an administrator added stays"
+
+    provider.run("delete", "-f", "-", stdin=made_of)
+    asyncio.run(until_refused(provider, theirs["issuer"], ROWS["issuer"].told))
 
 
 EXPRESSIONS: Final = (
