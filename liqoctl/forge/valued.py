@@ -11,6 +11,8 @@ from liqoctl.forge.values import Process, Values
 
 _PART_OF: Final = {"app.kubernetes.io/part-of": "liqo"}
 _CONTROLLERS: Final = "liqo-controller-manager"
+_METRICS: Final = "liqo-metrics"
+"""The NetworkPolicy of ports with metrics."""
 _CA_NAME: Final = "liqo-api-server-ca"
 _CA_FOLDER: Final = "/etc/liqo/api-server-ca"
 _CA_FILE: Final = "ca.crt"
@@ -21,12 +23,22 @@ def applied(manifests: Iterable[Object], values: Values) -> list[Object]:
 
     What is added stands behind the namespace, before what mounts it.
     """
-    made = [_deployment(obj, values) if _is_process(obj) else obj for obj in manifests]
+    made = [_valued(obj, values) for obj in manifests]
     if not values.api_server.ca:
         return made
     data = {_CA_FILE: values.api_server.ca}
     first = next(at for at, obj in enumerate(made) if obj["kind"] != keys.NAMESPACE.kind)
     return [*made[:first], _config_map(_CA_NAME, data), *made[first:]]
+
+
+def _valued(obj: Object, values: Values) -> Object:
+    if _is_process(obj):
+        return _deployment(obj, values)
+    if values.scraped_from and obj["metadata"]["name"] == _METRICS:
+        metrics, *others = obj["spec"]["ingress"]
+        chosen = {**metrics, "from": [{"namespaceSelector": {"matchLabels": values.scraped_from}}]}
+        return {**obj, "spec": {**obj["spec"], "ingress": [chosen, *others]}}
+    return obj
 
 
 def kept(text: str) -> Object:

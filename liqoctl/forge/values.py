@@ -114,6 +114,10 @@ class Values(_Strict, frozen=True):
     api_server: Annotated[ApiServer, Meta(description="Where peers find this cluster")] = (
         ApiServer()
     )
+    scraped_from: Annotated[
+        dict[str, str],
+        Meta(description="Labels of the namespaces whose pods may read metrics [every namespace]"),
+    ] = {}
     webhook: Annotated[Process, Meta(description="`liqo-webhook`")] = Process()
     controller_manager: Annotated[Process, Meta(description="`liqo-controller-manager`")] = (
         Process()

@@ -148,6 +148,16 @@ def test_later_settings_win_key_by_key_and_null_takes_back(tmp_path: Path) -> No
     assert values.merged({}, {"a": None}) == {}
 
 
+def test_metrics_are_read_from_every_namespace_or_from_those_that_are_named() -> None:
+    labels = {"team": "monitoring"}
+    for said, expected in (({}, {}), ({"scrapedFrom": labels}, {"matchLabels": labels})):
+        spec = made(said)["NetworkPolicy liqo-metrics"]["spec"]
+        metrics, api_servers = spec["ingress"]
+        assert metrics["from"] == [{"namespaceSelector": expected}]
+        assert metrics["ports"][0]["port"] == 8082
+        assert "from" not in api_servers, "they call from outside of any pod"
+
+
 def test_a_flag_replaces_the_flag_of_that_name_alone() -> None:
     own = ["--port=9443", "--enable-resource-enforcement", "--tls-dir=/x"]
 
