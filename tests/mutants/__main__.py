@@ -33,8 +33,8 @@ def _say(text: str) -> None:
 def _copy() -> Iterator[Path]:
     command = ("git", "ls-files", "-z")
     listed = subprocess.check_output(command, cwd=mutants.ROOT, text=True)
-    with tempfile.TemporaryDirectory(prefix="mutant-") as made:
-        top = Path(made)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as made:
+        top = Path(made, "whole")
         for name in filter(None, listed.split("\0")):
             if (source := mutants.ROOT / name).is_file():
                 (top / name).parent.mkdir(parents=True, exist_ok=True)
@@ -47,19 +47,22 @@ def _pytest(top: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]
     return subprocess.run(
         (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
         cwd=top,
-        env={**os.environ, "PYTHONPATH": str(top), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(top)},
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-def _verdict(mutant: Mutant) -> str:
-    """Return ``killed``, or what is wrong."""
-    with _copy() as top:
+def _verdict(mutant: Mutant, whole: Path) -> str:
+    """Return ``killed``, or what is wrong; ``whole`` has bytecode of all that is not changed."""
+    top = shutil.copytree(whole, whole.with_name(mutant.name))
+    try:
         if said := mutant.apply(top):
             return f"DOES NOT APPLY: {said}"
         done = _pytest(top, [mutant.killed_by])
+    finally:
+        shutil.rmtree(top)
     if done.returncode == _PASSED:
         return f"SURVIVED: {mutant.killed_by}"
     is_failed = done.returncode == _FAILED and "\nFAILED " in done.stdout
@@ -73,16 +76,17 @@ def main(names: Sequence[str]) -> int:
         _say(f"tests/mutants has no {', '.join(unknown)}")
         return 1
     chosen = [found[name] for name in names] or list(found.values())
-    with _copy() as top:
-        done = _pytest(top, sorted({one.killed_by for one in chosen}))
-    if done.returncode != _PASSED:
-        _say(f"{done.stdout}\nwithout any patch the tests have to pass")
-        return 1
-    wrong = 0
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for mutant, verdict in zip(chosen, pool.map(_verdict, chosen), strict=True):
-            _say(f"{mutant.name}: {verdict}")
-            wrong += verdict != "killed"
+    with _copy() as whole:
+        done = _pytest(whole, sorted({one.killed_by for one in chosen}))
+        if done.returncode != _PASSED:
+            _say(f"{done.stdout}\nwithout any patch the tests have to pass")
+            return 1
+        wrong = 0
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            verdicts = pool.map(lambda one: _verdict(one, whole), chosen)
+            for mutant, verdict in zip(chosen, verdicts, strict=True):
+                _say(f"{mutant.name}: {verdict}")
+                wrong += verdict != "killed"
     _say(f"{len(chosen) - wrong} of {len(chosen)} rules are missed by their test when taken out")
     return 1 if wrong else 0
 
