@@ -1,12 +1,14 @@
 """Keeps a ResourceQuota in each tenant namespace and twin: how many objects a consumer may have.
 
 The API server counts at each creation, so requests at the same time pass no bound. It refuses every
-creation of a kind that kube-controller-manager does not count yet, as for up to 30 s after its CRD
-is new. So a ResourceQuota in pyliqo's own namespace, which limits nobody, shows when all are
-counted. Source: docs/parity.md X5; Kubernetes, "Resource Quotas", "Object count quota".
+creation of a kind that kube-controller-manager does not count yet, as for up to five minutes after
+its CRD is new. So a ResourceQuota in pyliqo's own namespace, which limits nobody, shows when it
+counts them all. Source: docs/parity.md X5; Kubernetes, "Resource Quotas", "Object count quota".
 """
 
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +23,8 @@ from kube.runner import Runner, Source
 
 KIND: Final = keys.RESOURCE_QUOTA
 NAME: Final = "liqo-objects"
-UNCOUNTED_S: Final = 5.0
-"""Until it is asked again whether the kinds are counted."""
+UNCOUNTED_S: Final = 15.0
+"""Until it is asked again whether the kinds are counted: once, for all namespaces."""
 _OF_TENANTS: Final[Mapping[str, str]] = {
     f"count/{kind.resource}": kind.plural
     for kind in (keys.RESOURCE_SLICE, keys.NAMESPACE_MAP, keys.RENEW)
@@ -65,8 +67,10 @@ class ObjectQuotaReconciler:
     policies: View
     bindings: View
     """What gives this process its rights there comes first."""
+    clock: Callable[[], float] = time.monotonic
     _are_counted: bool = False
     """A kind that is counted stays so for as long as its CRD is there."""
+    _asked_s: float = -math.inf
 
     async def reconcile(self, key: Key) -> float | None:
         namespace = await self.cluster.get(keys.NAMESPACE, key)
@@ -95,7 +99,9 @@ class ObjectQuotaReconciler:
         return any(not objects.is_terminating(one) for one in here)
 
     async def _is_counting(self) -> bool:
-        if not self._are_counted:
+        is_due = self.clock() - self._asked_s >= UNCOUNTED_S
+        if not self._are_counted and is_due:
+            self._asked_s = self.clock()
             found = await self.cluster.get_live(KIND, Key(self.account.namespace, NAME))
             self._are_counted = is_counting(found)
         return self._are_counted

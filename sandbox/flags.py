@@ -78,6 +78,7 @@ def controller_manager(site: Site) -> list[str]:
         f"--service-cluster-ip-range={slot.service_cidr}",
         "--node-cidr-mask-size=16",  # as the pod network has it: there is one node
         "--configure-cloud-routes=false",
+        "--resource-quota-sync-period=15s",  # kinds of new CRDs are counted only then
         f"--cluster-name={slot.cluster}",
     ]
 

@@ -1,5 +1,6 @@
 """What the controller manager gives itself in tenant namespaces."""
 
+import itertools
 from typing import Final
 
 import pytest
@@ -214,7 +215,8 @@ async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
         views.live(fake, Selection(kind, Object))
         for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.ROLE_BINDING)
     )
-    return objectquotas.ObjectQuotaReconciler(fake, ACCOUNT, tenants, policies, bindings)
+    clock = itertools.count(step=objectquotas.UNCOUNTED_S).__next__
+    return objectquotas.ObjectQuotaReconciler(fake, ACCOUNT, tenants, policies, bindings, clock)
 
 
 async def hard(fake: FakeCluster, namespace: str) -> Object:

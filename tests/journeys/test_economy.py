@@ -10,6 +10,7 @@ import pytest
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
+from controllers import objectquotas
 from kube import clock
 from kube.cluster import Selection
 from reflector.forge.podevents import PROMPT
@@ -128,6 +129,13 @@ async def quiet(both: world.Pair, logs: Logs) -> None:
             return
 
 
+async def until_counted(both: world.Pair, namespace: str) -> None:
+    """Return once the consumer's objects are counted, which a new cluster begins late with."""
+    for where in (naming.tenant_namespace("rome"), both.twin(namespace)):
+        quota = Key(where, objectquotas.NAME)
+        await world.until_one(both.milan, keys.RESOURCE_QUOTA, quota, lambda _: True)
+
+
 async def is_settled(both: world.Pair) -> bool:
     """Whether that look of the reflector is over."""
     where = Key(naming.tenant_namespace(both.node), keys.REFLECTOR_LEASE)
@@ -147,6 +155,7 @@ async def test_nothing_is_written_or_listed_while_nothing_changes(
     )
     # Which version a new peer runs is asked once a minute until it says so.
     await world.until_one(both.rome, keys.FOREIGN_CLUSTER, Key("", both.node), tells_its_version)
+    await until_counted(both, namespace)
     await quiet(both, logs)
 
     calls = await logs.until(lambda calls: renewals(calls) >= HEARTBEATS)
