@@ -296,8 +296,13 @@ def test_a_cluster_id_that_somebody_has_is_refused_and_nothing_signed(
     assert "rolebinding default/theirs gives rights to a user or group 'rome'" in refused.output
     assert len(both["milan"].get("csr")) == before
     milan.run("delete", "rolebinding", "theirs")
-    again = ("authenticate", "rome", "milan")  # which is repeatable, until milan has looked again
-    world.until(lambda: both.between(*again).exit_code == 0, "the cluster ID to be free")
+
+    def is_free() -> bool:  # which is repeatable, until milan has looked again
+        again = both.between("authenticate", "rome", "milan")
+        sys.stdout.write(again.output)  # shown where it fails
+        return again.exit_code == 0
+
+    world.until(is_free, "the cluster ID to be free")
     both.peer("rome", "milan")
     milan.run("create", "rolebinding", "theirs", "--clusterrole=view", f"--{kind}=rome")
     own = ("get", "renews", "-n", SPACE)
