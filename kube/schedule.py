@@ -39,7 +39,7 @@ class Schedule(Generic[K]):
     ) -> None:
         """``dice`` returns from 0 to 1; without it nothing is left to chance.
 
-        ``line`` is whose key it is: whoever adds many keeps nobody else's from their turn.
+        ``line`` names the tenant or namespace of a key. Lines take turns, however long they are.
         """
         self._bucket = _Bucket(per_s, BURST)
         self._held_bucket = _Bucket(per_s, BURST)
@@ -197,7 +197,7 @@ class Schedule(Generic[K]):
 
 
 class _Ready(Generic[K]):
-    """Keys that are ready, in one line for each whose they are; the lines take turns."""
+    """Keys that are ready, in lines that take turns."""
 
     def __init__(self, line: Callable[[K], Hashable]) -> None:
         self._line = line
@@ -213,14 +213,14 @@ class _Ready(Generic[K]):
         self._count += 1
 
     def take(self) -> K:
-        """Return who is first in the line whose turn it is."""
-        whose, line = next(iter(self._lines.items()))
+        """Return the first key of the line whose turn it is."""
+        name, line = next(iter(self._lines.items()))
         key = line.popleft()
         self._count -= 1
         if line:
-            self._lines.move_to_end(whose)
+            self._lines.move_to_end(name)
         else:
-            del self._lines[whose]
+            del self._lines[name]
         return key
 
 

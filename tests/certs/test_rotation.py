@@ -170,7 +170,7 @@ async def test_an_authority_is_replaced_by_deleting_it_and_nobody_is_refused(
         before = now
         clock.now += settings.settled
 
-    assert not is_trusted(first["tls.crt"], before["ca.crt"]), "whoever has its key gets no further"
+    assert not is_trusted(first["tls.crt"], before["ca.crt"]), "a stolen key is good for nothing"
     assert before["ca.crt"] == (await data(cluster, settings.ca_key))["tls.crt"]
 
 

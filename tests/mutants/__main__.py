@@ -70,7 +70,7 @@ def _verdict(mutant: Mutant, whole: Path) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    """Judge the mutants of these names, all if there are none; return the exit code."""
+    """Run the tests of the mutants that are named, or of all; return the exit code."""
     found = {one.name: one for one in mutants.every()}
     if unknown := [name for name in names if name not in found]:
         _say(f"tests/mutants has no {', '.join(unknown)}")
