@@ -1,6 +1,7 @@
 """Processes that outlive the command which started them, told apart by id and starting time."""
 
 import contextlib
+import fcntl
 import os
 import shlex
 import signal
@@ -53,19 +54,19 @@ def launch(
     joins: Iterable[Path] = (),
     folder: Path = _ANYWHERE,
 ) -> None:
-    """Start ``argv`` in ``folder`` as a process of nobody; return when its pid file is written.
+    """Start ``argv`` in ``folder`` unless the process of the pid file runs.
 
-    The process itself joins its groups and writes the file before it becomes ``argv``, so that a
-    caller killed at any moment leaves none that is not recorded.
+    The process itself joins its groups and writes the file before it becomes ``argv``, and holds a
+    lock until then: the next caller finds the process of one that was killed at any moment.
     """
     pid_file.parent.mkdir(parents=True, exist_ok=True)
-    pid_file.unlink(missing_ok=True)
     command = ["setsid", "--fork", "sh", "-c", prologue(pid_file, joins), "sh", *argv]
-    with log.open("ab") as output:
-        subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, check=True,
-        )  # fmt: skip
+    with log.open("ab") as output, (pid_file.parent / f".{pid_file.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_alive(pid_file):
+            return
+        pid_file.unlink(missing_ok=True)
+        subprocess.run(command, stdin=lock, stdout=output, stderr=output, cwd=folder, check=True)
     api.wait_until(lambda: read(pid_file) is not None, f"start of {argv[0]}", timeout_s=10)
 
 
@@ -74,7 +75,7 @@ def prologue(pid_file: Path, joins: Iterable[Path]) -> str:
     join = [f"echo $$ > {shlex.quote(str(file))} &&" for file in joins]
     started = r"$(sed 's/.*) //' /proc/$$/stat | cut -d' ' -f20)"
     record = f'echo "$$ {started}" > {shlex.quote(str(pid_file))} &&'
-    return " ".join([*join, record, 'exec "$@"'])
+    return " ".join([*join, record, 'exec "$@" < /dev/null'])
 
 
 def kill(file: Path) -> None:

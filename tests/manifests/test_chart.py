@@ -86,7 +86,9 @@ def test_helm_installs_upgrades_and_removes_it(bare: Plane) -> None:
 
     assert deployment["spec"]["replicas"] == 3
     assert named["data"]["CLUSTER_ID"] == "rome"
-    kubectl.run("wait", "--for=delete", "customresourcedefinitions", "--all", "--timeout=60s")
+    # After a conflict kube-apiserver finalizes a CRD when its informer resyncs, every five minutes.
+    wait = ("wait", "--for=delete", "customresourcedefinitions", "--all", "--timeout=400s")
+    kubectl.run(*wait, timeout_s=420)
     assert kubectl.items("customresourcedefinitions") == []
 
 

@@ -1,6 +1,11 @@
 """A process is told from another that was given its id, and leaves with what it recorded."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 from sandbox import api, processes
@@ -18,6 +23,30 @@ def test_a_launched_process_is_recorded_and_killed(tmp_path: Path) -> None:
     processes.kill(file)
     assert not record.is_alive()
     assert not file.exists()
+
+
+def test_a_process_that_a_killed_caller_was_starting_is_the_one_there_is(tmp_path: Path) -> None:
+    file, log, gate = tmp_path / "one", tmp_path / "log", tmp_path / "gate"
+    os.mkfifo(gate)  # whoever joins it waits for a reader
+    start = (
+        "import pathlib, sys; from sandbox import processes\n"
+        "file, log, gate = map(pathlib.Path, sys.argv[1:])\n"
+        "processes.launch(['sleep', '61'], pid_file=file, log=log, joins=[gate])"
+    )
+    with subprocess.Popen([sys.executable, "-c", start, file, log, gate]) as caller:
+        api.wait_until(lambda: log.exists() and _waits(gate), "the process starts", timeout_s=300)
+        caller.send_signal(signal.SIGKILL)
+    second = threading.Thread(
+        target=processes.launch, args=[["sleep", "62"]], kwargs={"pid_file": file, "log": log}
+    )
+    second.start()
+    started = gate.read_text().strip()
+    second.join()
+    record = processes.read(file)
+    assert record
+    assert record.is_alive()
+    assert str(record.pid) == started
+    processes.kill(file)
 
 
 def test_a_process_may_end_by_itself_when_asked(tmp_path: Path) -> None:
@@ -45,3 +74,13 @@ def test_a_pid_file_that_says_nothing_is_nobody(tmp_path: Path) -> None:
 
 def test_a_process_that_is_gone_is_not_alive() -> None:
     assert not Record(2**22 + 1, "1").is_alive()
+
+
+def _waits(gate: Path) -> bool:
+    """Whether a shell that opens ``gate`` is there."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = file.read_bytes()
+            if line.startswith(b"sh\0-c\0") and bytes(gate) in line:
+                return True
+    return False
