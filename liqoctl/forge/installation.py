@@ -23,6 +23,9 @@ LEAST: Final = (1, 31)
 
 Source: Kubernetes, "Common Expression Language": a policy may use isIP and isCIDR since 1.31.
 """
+_SERVES_MUTATING_POLICIES: Final = (1, 36)
+"""Source: Kubernetes, "Mutating Admission Policy": stable since 1.36."""
+_MUTATING: Final = "mutating"
 _KUSTOMIZATION: Final = "kustomization.yaml"
 _KNOWN: Final = frozenset({"apiVersion", "kind", "resources"})
 _ENDS_IN_ES: Final = ("s", "x", "ch", "sh")
@@ -290,9 +293,19 @@ def chart_of_liqo(deployment: Object | None) -> str:
 
 def is_supported(version: Object) -> bool:
     """Whether an API server of this version has all that the manifests use."""
+    found = _numbers(version)
+    return not found or found >= LEAST
+
+
+def folders(version: Object | None = None) -> tuple[str, ...]:
+    """Return the kustomizations that an API server of this version serves; all if None."""
+    is_served = version is None or _numbers(version) >= _SERVES_MUTATING_POLICIES
+    return ("", _MUTATING) if is_served else ("",)
+
+
+def _numbers(version: Object) -> tuple[int, ...]:
     numbers = [re.match(r"\d+", str(version.get(part, ""))) for part in ("major", "minor")]
-    found = [int(number.group()) for number in numbers if number]
-    return not found or tuple(found) >= LEAST
+    return tuple(int(number.group()) for number in numbers if number)
 
 
 # What uninstalling would tear apart ---------------------------------------------------------------

@@ -29,9 +29,10 @@ _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
 _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 
 
-def manifests() -> list[Object]:
-    """Return the objects of the manifests of this version, as they are."""
-    return forge.everything(dict(_documents(importlib.resources.files("manifests"))))
+def manifests(folders: Iterable[str] = ("",)) -> list[Object]:
+    """Return the objects of these kustomizations of this version, as they are."""
+    files = dict(_documents(importlib.resources.files("manifests")))
+    return [obj for folder in folders for obj in forge.everything(files, folder)]
 
 
 def _documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[Object]]]:
@@ -103,17 +104,20 @@ async def _completed(
     cluster: ClusterClient, wanted: Wanted, default_image: str
 ) -> tuple[str, list[Object]]:
     """Return what ``rendered`` does, with what the installation in ``cluster`` keeps."""
-    await _check(cluster, wanted)
+    version = await _check(cluster, wanted)
     there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
     default_image = forge.image_of(there) if there else default_image
     is_enforced = wanted.is_enforced
     if is_enforced is None and there:
         is_enforced = forge.is_enforced(there)
     said = values.merged(await kept(cluster), wanted.values)
-    return rendered(replace(wanted, values=said, is_enforced=is_enforced), default_image)
+    wanted = replace(wanted, values=said, is_enforced=is_enforced)
+    return rendered(wanted, default_image, forge.folders(version))
 
 
-def rendered(wanted: Wanted, default_image: str) -> tuple[str, list[Object]]:
+def rendered(
+    wanted: Wanted, default_image: str, folders: Iterable[str] = ("",)
+) -> tuple[str, list[Object]]:
     """Return the image of all processes, and all objects, the kept settings among them.
 
     Raises:
@@ -127,7 +131,7 @@ def rendered(wanted: Wanted, default_image: str) -> tuple[str, list[Object]]:
     except ValueError as error:
         raise click.ClickException(f"settings: {error}") from error
     image = wanted.image or settings.image or default_image
-    given = valued.applied(manifests(), settings)
+    given = valued.applied(manifests(folders), settings)
     made = forge.customised(given, replace(wanted, image=image))
     if not said:
         return image, made
@@ -182,7 +186,8 @@ async def refuse_liqo(cluster: Cluster) -> None:
         )
 
 
-async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
+async def _check(cluster: ClusterClient, wanted: Wanted) -> Object:
+    """Return the version of the API server, unless pyliqo cannot be installed there."""
     await refuse_liqo(cluster)
     version = await cluster.version()
     if not forge.is_supported(version):
@@ -196,6 +201,7 @@ async def _check(cluster: ClusterClient, wanted: Wanted) -> None:
             f"this cluster is called {name} already, and its peers know it by that name: leave out "
             "--cluster-id, or uninstall first"
         )
+    return version
 
 
 def _name_in(config: Object | None) -> str:

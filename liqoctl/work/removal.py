@@ -50,7 +50,7 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> N
         click.ClickException: namespaces are offloaded, or there are peers; it says which.
     """
     await check(cluster)
-    manifests = installation.manifests()
+    manifests = installation.manifests(forge.folders())
     known = [*manifests, forge.cluster_id("")]  # which goes with its namespace
     old = await outdated.find(cluster, known, installation.MANAGER)
     there = [*old, *await _existing(cluster, manifests)]

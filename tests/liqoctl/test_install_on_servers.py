@@ -252,6 +252,10 @@ def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
         "diff", "--server-side", "--force-conflicts", "-f", "-", stdin=printed(empty, *flags)
     )
 
+    policies = "mutatingadmissionpolicies.admissionregistration.k8s.io"
+    if policies in kinds_before:  # from Kubernetes 1.36 on
+        assert versions(empty, policies)
+
     a_hook_of_an_older_version_goes(empty)
     objects_of_an_older_version_go(empty)
 

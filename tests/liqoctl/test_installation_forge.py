@@ -171,6 +171,21 @@ def test_supported_versions(version: Object, *, expected: bool) -> None:
     assert forge.is_supported(version) is expected
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ({"major": "1", "minor": "35+"}, ("",)),
+        ({"major": "1", "minor": "36"}, ("", "mutating")),
+        ({}, ("",)),
+        (None, ("", "mutating")),
+    ],
+)
+def test_mutating_policies_are_installed_where_they_are_served(
+    version: Object | None, expected: tuple[str, ...]
+) -> None:
+    assert forge.folders(version) == expected
+
+
 def test_peers_are_told_by_name_with_what_is_there() -> None:
     node = named(keys.VIRTUAL_NODE, Key("t", "m"), spec={"clusterID": "milan"})
     labels = {"labels": {keys.REMOTE_CLUSTER_ID: "turin"}}

@@ -8,6 +8,7 @@ from typing import Any, Final
 import yaml
 
 from liqoctl.forge import installation
+from liqoctl.work import installation as work
 from tests.manifests import documents
 
 CHART: Final = Path(__file__).parents[2] / "charts/pyliqo"
@@ -26,8 +27,13 @@ def files() -> dict[str, str]:
         "Chart.yaml": _yaml(_about()),
         "values.yaml": _HEAD + _yaml(defaults()),
         "templates/pyliqo.yaml": "---\n".join(_template(obj) for obj in documents.everything()),
+        "templates/annotations.yaml": _MUTATING + "---\n".join(map(_template, _mutating())) + _END,
         "templates/cluster-id.yaml": _CLUSTER_ID,
     }
+
+
+def _mutating() -> list[dict[str, Any]]:
+    return [obj for obj in work.manifests(installation.folders()) if obj not in work.manifests()]
 
 
 def defaults() -> dict[str, Any]:
@@ -138,6 +144,11 @@ def _given(path: str, name: str, indent: str) -> str:
 _HEAD: Final = """\
 # Made by: python3 -m tests.manifests.chart. The names are those of docs/values.md.
 """
+_MUTATING: Final = (
+    '{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"'
+    " }}\n"
+)
+_END: Final = "{{- end }}\n"
 _CLUSTER_ID: Final = """\
 {{- if .Values.clusterId }}
 apiVersion: v1

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from apis import keys, objects
+from liqoctl.forge import installation as forge
+from liqoctl.work import installation
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
@@ -25,11 +27,11 @@ def by_key(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {f"{obj['kind']} {objects.key_of(obj)}": obj for obj in found if obj}
 
 
-def rendered(values: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+def rendered(values: dict[str, Any], folder: Path, *more: str) -> dict[str, dict[str, Any]]:
     file = folder / "values.yaml"
     file.write_text(json.dumps(values), encoding="utf-8")
     flags = ("--namespace=default", f"--values={file}", "--kube-version=1.35.0")
-    made = helm("template", "pyliqo", chart.CHART, *flags)
+    made = helm("template", "pyliqo", chart.CHART, *flags, *more)
     return by_key(list(yaml.safe_load_all(made)))
 
 
@@ -38,6 +40,10 @@ def test_by_default_it_makes_the_manifests(tmp_path: Path) -> None:
     found = rendered({"image": "pyliqo"}, tmp_path)
 
     assert found == by_key(documents.everything())
+
+    served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    found = rendered({"image": "pyliqo"}, tmp_path, served)
+    assert found == by_key(installation.manifests(forge.folders()))
 
 
 @pytest.mark.cluster
