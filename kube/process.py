@@ -1,6 +1,6 @@
 """A daemon: logging, signals, one task group, health, exit codes.
 
-4; docs/parity.md C-33, C-36, C-38.
+Source: docs/parity.md C-33, C-36, C-38.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """gunicorn, and the settings that were measured for it.
 
 Its own process only looks after the worker, so what that imports is not imported here.
-2 and 6.3; docs/parity.md SEC-D9; F-36.
+Source: docs/parity.md SEC-D9; F-36.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""TLS from a Secret volume that changes while it is served.3; docs/parity.md F-27."""
+"""TLS from a Secret volume that changes while it is served. Source: docs/parity.md F-27."""
 
 import logging
 import ssl

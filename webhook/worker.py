@@ -3,7 +3,7 @@
 aiohttp reads the requests and writes the answers; in between the WSGI app is called, in the loop
 where the caches have all that it needs, else in a thread, where it may wait for an API server. So a
 client that is slow, or silent, holds no thread, and few reviews change threads.
-4; docs/parity.md SEC-D9; F-36.
+Source: docs/parity.md SEC-D9; F-36.
 """
 
 import asyncio
