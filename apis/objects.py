@@ -120,6 +120,14 @@ def finalizers(obj: Mapping[str, Any]) -> list[str]:
     return obj["metadata"].get("finalizers") or []
 
 
+FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+
+
+def is_finished(pod: Mapping[str, Any] | None) -> bool:
+    """Whether the phase of a Pod, or ShadowPod, is final."""
+    return status(pod).get("phase") in FINAL_PHASES
+
+
 def is_terminating(obj: Mapping[str, Any]) -> bool:
     """Whether somebody has asked for its deletion."""
     return bool(obj["metadata"].get("deletionTimestamp"))

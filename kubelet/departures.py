@@ -69,7 +69,7 @@ class Departures:
             self._pods.pop(change.key, None)
 
     def _note_end(self, twin: Key, last: Object, pod: Packed | None = None) -> None:
-        if status.is_finished(last):
+        if objects.is_finished(last):
             whole = None if pod is None or pod.is_outline else pod
             end = _End(_uid_of(last), status.status_of(last)["phase"], whole)
             _note(self._ends, twin, end, most=MOST_ENDS)

@@ -323,12 +323,12 @@ class PodReconciler:
         Most pods are gone before that is worth a write, or soon after they said so.
         """
         remote = observed.mine(observed.remote)
-        if remote is None or status.is_finished(local):
+        if remote is None or objects.is_finished(local):
             return None
         again_s = None
-        if not status.is_finished(remote):
+        if not objects.is_finished(remote):
             again_s = await self._tokens.keep_to_the_end(local, remote, observed.pair)
-        is_told_at_once = answers.is_counted(local) and status.is_finished(remote)
+        is_told_at_once = answers.is_counted(local) and objects.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
         if left_s > 0:
             return min(left_s, again_s or left_s)
@@ -368,7 +368,7 @@ class PodReconciler:
             return
         said = f"cluster {pair.destination} gives this virtual node too few rights: {missing}"
         message = f"{said}: ask its administrator"
-        if not status.is_finished(local):
+        if not objects.is_finished(local):
             await self._statuses.refuse(local, message)
         elif objects.is_terminating(local):
             self._recorder.event(keys.POD, local, "Warning", status.FAILED_REFLECTION, message)
@@ -392,7 +392,7 @@ class PodReconciler:
     # The namespace is not offloaded, or no longer -----------------------------------------------
 
     async def _fall_back(self, local: Object, mapping: NamespaceMapping) -> float | None:
-        is_over = objects.is_terminating(local) or status.is_finished(local)
+        is_over = objects.is_terminating(local) or objects.is_finished(local)
         disabled = NOT_OFFLOADED if mapping.state is MappingState.WITHDRAWN else ""
         if not is_over and (rejection := self._rejection(local, disabled)):
             await self._statuses.reject(local, rejection)

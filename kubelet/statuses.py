@@ -88,7 +88,7 @@ class Statuses:
             return status.ending(local, remote, self._home_of(local, remote))
         if remote is not None:
             return self.mirrored(local, remote, answers.deferral(shadow))
-        if phase in status.FINISHED:
+        if phase in objects.FINAL_PHASES:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
 
@@ -124,7 +124,7 @@ class Statuses:
         ``phase`` is the final one of its twins, and ``remote`` its Pod, if that was seen.
         Source: Kubernetes, "Pod Lifecycle", pod phase; "Jobs", pod replacement policy.
         """
-        if status.is_finished(local) or not answers.is_counted(local):
+        if objects.is_finished(local) or not answers.is_counted(local):
             return
         told = [] if remote is None else [self.mirrored(local, remote)]
         for wanted in (*told, status.removed(local, phase, self._clock())):

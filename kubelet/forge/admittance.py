@@ -41,7 +41,7 @@ class Claim:
 
 def claim(pod: Object) -> Claim | None:
     """Return what ``pod`` takes of its node; None for one that has ended."""
-    if status.is_finished(pod):
+    if objects.is_finished(pod):
         return None
     amounts = resources.usage_of_stored(pod["spec"])
     is_waiting = status.status_of(pod).get("reason") == status.OFFLOADING_BACK_OFF

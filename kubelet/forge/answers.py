@@ -30,20 +30,20 @@ def is_replaced(shadow: Object, remote: Object) -> bool:
     A kubelet reports Succeeded or Failed of any pod that is deleted. Work that was finished
     before is finished for the ShadowPod too.
     """
-    ended = objects.is_terminating(remote) and status.is_finished(remote)
-    return ended and not status.is_finished(shadow)
+    ended = objects.is_terminating(remote) and objects.is_finished(remote)
+    return ended and not objects.is_finished(shadow)
 
 
 def has_ended(shadow: Object, remote: Object | None) -> bool:
     """Whether the pod has ended on the provider, and is not made again there."""
-    if status.is_finished(shadow):
+    if objects.is_finished(shadow):
         return True
-    return remote is not None and status.is_finished(remote) and not is_replaced(shadow, remote)
+    return remote is not None and objects.is_finished(remote) and not is_replaced(shadow, remote)
 
 
 def is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
     """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
-    is_over = status.is_finished(shadow)
+    is_over = objects.is_finished(shadow)
     return remote is None and not status.has_started(local) and not is_over
 
 

@@ -94,7 +94,7 @@ def _runs(local: Object, remote: Object) -> bool:
     """Whether the pod runs by what is known here and by the provider, and has not ended."""
     phases = {objects.status(pod).get("phase") for pod in (local, remote)}
     has_begun = not phases.isdisjoint({"Running", "Unknown"})
-    return has_begun and phases.isdisjoint({"Succeeded", "Failed"})
+    return has_begun and phases.isdisjoint(objects.FINAL_PHASES)
 
 
 def is_unavailable(local: Object) -> bool:

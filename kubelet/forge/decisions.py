@@ -87,7 +87,7 @@ def decide(observed: Observed) -> Step:
         return _ending(observed)
     if status.is_aborted(observed.local):
         return _orphan(observed)
-    if status.is_finished(observed.local):
+    if objects.is_finished(observed.local):
         return _finished(observed, observed.local)
     if observed.is_taken():
         return Step.REFUSE
@@ -102,7 +102,7 @@ def rests_on_absence(step: Step, observed: Observed) -> bool:
     name. Source: docs/parity.md C-22, C-30.
     """
     is_followed = step is Step.FOLLOW and observed.remote is None
-    return is_followed and status.is_finished(observed.shadow or {})
+    return is_followed and objects.is_finished(observed.shadow or {})
 
 
 def _orphan(observed: Observed) -> Step:
@@ -117,7 +117,7 @@ def _finished(observed: Observed, local: Object) -> Step:
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow) or not shadowpod.is_for(shadow, local):
         return Step.REST
-    is_known = status.is_finished(shadow) or keys.FINISHED in objects.annotations(shadow)
+    is_known = objects.is_finished(shadow) or keys.FINISHED in objects.annotations(shadow)
     return Step.REST if is_known else Step.CONFIRM_END
 
 
@@ -141,7 +141,7 @@ def _is_hurried(observed: Observed, shadow: Object) -> bool:
 
 def is_over(remote: Object) -> bool:
     """Whether the Pod of the provider has ended, or is about to."""
-    return objects.is_terminating(remote) or status.is_finished(remote)
+    return objects.is_terminating(remote) or objects.is_finished(remote)
 
 
 def _living(observed: Observed, local: Object) -> Step:
@@ -182,7 +182,7 @@ def fall_back(local: Object, state: MappingState, now: datetime) -> FallBack:
     """
     if objects.is_terminating(local):
         return FallBack.LET_GO
-    if status.is_finished(local):
+    if objects.is_finished(local):
         return FallBack.REST
     is_withdrawn = state is MappingState.WITHDRAWN
     if status.has_started(local) or is_replaced(local):
@@ -203,7 +203,7 @@ def patience_s(local: Object, now: datetime) -> float:
 
 def has_ended(local: Object) -> bool:
     """Whether it has ended, and stays."""
-    return status.is_finished(local) and not objects.is_terminating(local)
+    return objects.is_finished(local) and not objects.is_terminating(local)
 
 
 def is_overdue(local: Object, now: datetime) -> bool:

@@ -13,7 +13,6 @@ from kubelet.forge import conditions
 from kubelet.forge.clean import mapping
 from kubelet.forge.conditions import OFFLOADED
 
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 _REASONS: Final = frozenset(
     {
         "CrashLoopBackOff",
@@ -57,10 +56,10 @@ def is_significant(before: Object, after: Object) -> bool:
 
 def is_urgent(before: Object, after: Object) -> bool:
     """Whether it is told at once: that a pod is not ready any more, or has ended."""
-    ended = after.get("phase") in _FINAL and before.get("phase") not in _FINAL
+    had_ended, has_ended = (one.get("phase") in objects.FINAL_PHASES for one in (before, after))
     sides = before.get("conditions"), after.get("conditions")
     was_ready, is_ready = (conditions_.is_true(one, conditions.READY) for one in sides)
-    return ended or (was_ready and not is_ready)
+    return (has_ended and not had_ended) or (was_ready and not is_ready)
 
 
 def unkept(known: Paths, changes: Object, made: Object) -> Paths:

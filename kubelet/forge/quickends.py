@@ -19,7 +19,7 @@ def owner_of(local: Object, wanted: Object, age_s: float) -> str:
     Pods of Jobs, and those that nobody owns, end by their own will: they are told at once.
     """
     always = local["spec"].get("restartPolicy", "Always") == "Always"
-    is_end = wanted.get("phase") == "Failed" and not status.is_finished(local)
+    is_end = wanted.get("phase") == "Failed" and not objects.is_finished(local)
     owner = objects.controller_of(local)
     if owner is None or not (always and is_end and age_s < QUICK_S):
         return ""

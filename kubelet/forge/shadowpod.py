@@ -18,7 +18,6 @@ from apis.pairs import Pair
 from kubelet.forge import accounts, antiaffinity, containers
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer, Mode
 
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 _PROVIDERS: Final = "liqo.io"
 """Prefix of the labels and annotations that the provider adds to a ShadowPod."""
 _LABELS_OF_HOME: Final = frozenset(
@@ -109,7 +108,7 @@ def metadata(local: Object, pair: Pair, options: Options) -> Object:
     )
     sent = orders.for_pods({"labels": labels, "annotations": annotations}, options.opened)
     ours = {keys.LOCAL_POD_UID: objects.uid(local)}
-    if (phase := _phase(local)) in _FINAL:
+    if (phase := _phase(local)) in objects.FINAL_PHASES:
         ours[keys.FINISHED] = phase
     if (generation := generation_of(local)) > 1:
         ours[keys.LOCAL_POD_GENERATION] = str(generation)
@@ -188,7 +187,7 @@ def hurry_s(local: Object) -> int | None:
     """
     asked = local["metadata"].get("deletionGracePeriodSeconds")
     usual = local["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_S)
-    if asked is None or asked == usual or _phase(local) in _FINAL:
+    if asked is None or asked == usual or _phase(local) in objects.FINAL_PHASES:
         return None
     return max(_LEAST_GRACE_S, int(asked))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apis import keys, placement, times
+from apis import keys, objects, placement, times
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
 from kubelet.forge.clean import (
@@ -24,7 +24,6 @@ from kubelet.forge.clean import (
 )
 from kubelet.forge.conditions import OFFLOADED
 
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 FAILED_REFLECTION: Final = keys.FAILED_REFLECTION
 REFLECTION_DISABLED: Final = keys.REFLECTION_DISABLED
 OFFLOADING_ABORTED: Final = keys.OFFLOADING_ABORTED
@@ -241,11 +240,6 @@ def removed(local: Object, phase: str, now: datetime) -> Object:
     )
 
 
-def is_finished(pod: Object) -> bool:
-    """Whether its phase is final."""
-    return status_of(pod).get("phase") in FINISHED
-
-
 def is_aborted(pod: Object) -> bool:
     """Whether it failed because its namespace is no longer offloaded."""
     status: dict[str, object] = status_of(pod)
@@ -265,7 +259,7 @@ def has_started(pod: Object) -> bool:
 
 def is_running(pod: Object) -> bool:
     """Whether it has started, and not ended."""
-    return has_started(pod) and not is_finished(pod)
+    return has_started(pod) and not objects.is_finished(pod)
 
 
 def restart_count(pod: Object) -> int:
@@ -302,7 +296,7 @@ def _phase(before: Object, theirs: Object) -> str:
     have = str(before.get("phase") or "Pending")
     offered = theirs.get("phase")
     want = offered if isinstance(offered, str) and offered in _RANKS else have
-    if have in FINISHED:
+    if have in objects.FINAL_PHASES:
         return have
     return want if _RANKS[want] >= _RANKS.get(have, 0) else have
 

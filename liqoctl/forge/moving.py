@@ -24,7 +24,6 @@ _OWNERS: Final = "ownerReferences"
 _TEXTS: Final = ("labels", "annotations")
 _KEPT: Final = (*_TEXTS, _OWNERS)
 _LONGEST: Final = 253 - len(SUFFIX) - len("-target")
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 # What was on the disk before pyliqo came stays: a file system's own folder.
 _ALL: Final = "find . -path ./lost+found -prune -o"
@@ -265,7 +264,7 @@ def why_not_running(pod: Object | None) -> str:
 def _uses(pod: Object, claim: str) -> bool:
     volumes = objects.spec(pod).get("volumes") or []
     return (
-        objects.status(pod).get("phase") not in _ENDED
+        not objects.is_finished(pod)
         and keys.MOVER not in objects.labels(pod)
         and any((v.get("persistentVolumeClaim") or {}).get("claimName") == claim for v in volumes)
     )

@@ -130,7 +130,7 @@ def _ending(facts: Facts, pod: Object) -> Finding | None:
 
 def _ended(facts: Facts, pod: Object) -> Finding | None:
     status = pods.status(pod)
-    if status.get("phase") not in ("Succeeded", "Failed"):
+    if not objects.is_finished(pod):
         return None
     cause = pods.told(status)
     clause = f"ended{_on(facts, pod)}: {status['phase']}{f', {cause}' if cause else ''}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys
+from apis import keys, objects
 from apis.meta import Meta
 from apis.objects import Object
 
@@ -25,7 +25,6 @@ HELD_S: Final[Mapping[str, float]] = {
     "Killing": LINGER_S,
 }
 """How long Events of a reason wait before they are judged. Source: Kubernetes, kubelet/events."""
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodMeta(Meta, gc=False, frozen=True):
@@ -78,7 +77,7 @@ def is_told(remote: Object, pod: Lived) -> bool:
     if is_of_pod and pod.remote_uid not in ("", involved.get("uid")):
         return False
     began, ready = _time(pod.status.start_time), _ready_since(pod)
-    if pod.status.phase in _FINAL or began is None or ready is None:
+    if pod.status.phase in objects.FINAL_PHASES or began is None or ready is None:
         return True
     happened = _happened(remote)
     is_of_start = happened is None or happened <= began + PROMPT

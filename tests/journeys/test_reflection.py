@@ -17,7 +17,6 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
-from kubelet.forge import status
 from tests import factories
 from tests.journeys import vk, world
 
@@ -150,7 +149,7 @@ async def upgraded(both: world.Pair, namespace: str, nodes: Sequence[str]) -> Ma
         began = time.monotonic()
         await both.rome.create(keys.POD, made)
         key = objects.key_of(made)
-        await world.until_one(both.rome, keys.POD, key, status.is_finished)
+        await world.until_one(both.rome, keys.POD, key, objects.is_finished)
         took.append(time.monotonic() - began)
     pods = (await both.rome.list(Selection(keys.POD, Object, namespace))).items.values()
     ended = Counter(world.phase(pod) for pod in pods)

@@ -88,5 +88,4 @@ class Idle:
 
 
 def _has_ended(shadow: Object) -> bool:
-    phase = objects.status(shadow).get("phase")
-    return objects.is_terminating(shadow) or phase in {"Succeeded", "Failed"}
+    return objects.is_terminating(shadow) or objects.is_finished(shadow)

@@ -2,9 +2,8 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Final
 
-from apis import keys, quantity, quotas
+from apis import keys, objects, quantity, quotas
 from apis.objects import Key, Object
 from apis.quotas import Demand
 from controllers.offloading.quota.additions import completed
@@ -12,8 +11,6 @@ from controllers.offloading.quota.forge import Running
 from controllers.offloading.shadowpod import changes
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
-
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Additions:
@@ -56,7 +53,9 @@ def creator(obj: SlimShadow | SlimPod) -> str:
 
 def is_claim(shadow: SlimShadow) -> bool:
     """Whether it may still want a Pod."""
-    return not shadow.metadata.deletion_timestamp and shadow.status.phase not in FINISHED
+    return (
+        not shadow.metadata.deletion_timestamp and shadow.status.phase not in objects.FINAL_PHASES
+    )
 
 
 def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) -> bool:
@@ -70,7 +69,7 @@ def is_news(old: SlimShadow | SlimPod | None, new: SlimShadow | SlimPod | None) 
 
 
 def _what_counts(obj: SlimShadow | SlimPod) -> tuple[object, ...]:
-    is_over = obj.status.phase in FINISHED
+    is_over = obj.status.phase in objects.FINAL_PHASES
     is_leaving = isinstance(obj, SlimShadow) and obj.metadata.deletion_timestamp is not None
     return is_over, is_leaving, creator(obj), bytes(obj.spec)
 
@@ -96,4 +95,4 @@ def running(pod: SlimPod) -> Running:
         usage = Demand.of(pod.needs()).usage
     except ValueError:  # an amount that the API server let in and we cannot read
         usage = {quotas.PODS: quantity.parse(1)}
-    return Running(owner_of(pod), usage, pod.status.phase in FINISHED)
+    return Running(owner_of(pod), usage, pod.status.phase in objects.FINAL_PHASES)

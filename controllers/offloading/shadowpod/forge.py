@@ -11,7 +11,6 @@ from apis.quotas import Refusal
 from apis.remap import Remap
 from controllers.offloading.shadowpod import changes
 
-FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
 ADMITTED: Final = "Admitted"
 LEFT_OUT: Final = "AnnotationsLeftOut"
@@ -96,7 +95,7 @@ def is_finished(shadow: Object) -> bool:
 
     The consumer says so too, since its pod's end may have come while nobody looked here.
     """
-    return phase(shadow) in FINISHED or final(shadow) in FINISHED
+    return objects.is_finished(shadow) or final(shadow) in objects.FINAL_PHASES
 
 
 def final(shadow: Object) -> str:
@@ -113,13 +112,12 @@ def ends_within_s(shadow: Object) -> int | None:
 
 def is_over(pod: Object) -> bool:
     """Whether the Pod has ended, or is about to."""
-    found = objects.status(pod).get("phase")
-    return found in FINISHED or objects.is_terminating(pod)
+    return objects.is_finished(pod) or objects.is_terminating(pod)
 
 
 def ended(shadow: Object) -> Object:
     """Return the status of a ShadowPod whose work is over."""
-    shown = phase(shadow) if phase(shadow) in FINISHED else final(shadow)
+    shown = phase(shadow) if objects.is_finished(shadow) else final(shadow)
     return {**objects.status(shadow), "phase": shown}
 
 

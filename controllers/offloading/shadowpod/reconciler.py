@@ -123,7 +123,7 @@ class ShadowPodReconciler:
 
     async def _stop(self, key: Key, shadow: Object) -> None:
         """End a Pod that runs although the consumer saw its work finished."""
-        if forge.final(shadow) not in forge.FINISHED:
+        if forge.final(shadow) not in objects.FINAL_PHASES:
             return
         existing = await self._find(keys.POD, key)
         if existing is not None and not forge.is_over(existing):
@@ -135,7 +135,7 @@ class ShadowPodReconciler:
         if shadow is None or existing is None or not objects.is_controlled_by(existing, shadow):
             return
         grace_s = forge.ends_within_s(shadow)
-        is_asked = grace_s is not None or forge.final(shadow) in forge.FINISHED
+        is_asked = grace_s is not None or forge.final(shadow) in objects.FINAL_PHASES
         if is_asked and not forge.is_over(existing):
             logger.info("Ending pod", extra={"pod": str(key), "grace_s": grace_s})
             uid = objects.uid(existing)

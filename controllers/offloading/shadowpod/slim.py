@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from apis import keys, meta
+from apis import keys, meta, objects
 from apis.objects import Key, Kind, Object
 from kube.informer import Change, Informer
 
@@ -19,7 +19,6 @@ Find: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
 
 FRESH_S: Final = 90.0
 """A cache that heard of its server so lately is good enough to create from."""
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MOST: Final = 4096
 """More Pods than end and go before somebody looks."""
 _EMPTY: Final = msgspec.Raw(b"{}")
@@ -145,7 +144,11 @@ class Ends:
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
         pod = change.new
-        if pod is None or pod.status.phase not in _FINISHED or pod.metadata.deletion_timestamp:
+        if (
+            pod is None
+            or pod.status.phase not in objects.FINAL_PHASES
+            or pod.metadata.deletion_timestamp
+        ):
             return
         for owner in pod.metadata.owner_references or ():
             if owner.get("controller"):

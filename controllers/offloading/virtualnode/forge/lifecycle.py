@@ -181,9 +181,8 @@ def has_to_leave(pod: Object) -> bool:
     that is bound and not offloaded yet will be.
     """
     phase = objects.status(pod).get("phase") or "Pending"
-    is_over = phase in {"Succeeded", "Failed"}
     is_on_provider = phase != "Pending" or keys.SHADOW_POD_LABEL in objects.labels(pod)
-    has_left = is_over or (objects.is_terminating(pod) and not is_on_provider)
+    has_left = objects.is_finished(pod) or (objects.is_terminating(pod) and not is_on_provider)
     return not placement.is_pinned(pod) and not has_left
 
 
