@@ -12,14 +12,13 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from apis import keys, naming, objects, whose
+from apis import keys, naming, objects, times, whose
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 
 DEFAULT_METRICS_ADDRESS: Final = ":8082"
 DRAIN_TIMEOUT: Final = timedelta(minutes=30)
 """So long a virtual node that is deleted waits for disruption budgets."""
-_UNITS: Final = {"h": "hours", "m": "minutes", "s": "seconds"}
 
 E = TypeVar("E", bound=Enum)
 
@@ -382,8 +381,7 @@ def drain_timeout(template: Object | None) -> timedelta:
     said = objects.spec(template).get("drainTimeout")
     if not isinstance(said, str) or not re.fullmatch(r"([0-9]{1,5}[hms]){1,3}", said):
         return DRAIN_TIMEOUT
-    parts = re.findall(r"([0-9]+)([hms])", said)
-    return sum((timedelta(**{_UNITS[unit]: int(count)}) for count, unit in parts), timedelta())
+    return timedelta(seconds=times.duration(said))
 
 
 def _listed(texts: Any) -> tuple[str, ...] | None:

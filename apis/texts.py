@@ -39,6 +39,21 @@ def data(value: object, most_bytes: int) -> str:
     return shown.encode()[:most_bytes].decode(errors="ignore")
 
 
+def pairs(text: str) -> dict[str, str]:
+    """Return {"a": "1", "b": "2"} for ``a=1,b=2``; blanks around a pair do not count.
+
+    Raises:
+        ValueError: a pair lacks its ``=`` or its key.
+    """
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, sign, value = part.partition("=")
+        if not sign or not name:
+            raise ValueError(f"{part!r} is not key=value")
+        found[name] = value
+    return found
+
+
 def without_userinfo(text: str) -> str:
     """Return ``text`` without the user names and passwords of URLs in it. RFC 3986, 3.2.1.
 

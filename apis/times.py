@@ -1,6 +1,12 @@
-"""Times as Kubernetes writes them (RFC 3339, UTC)."""
+"""Times as Kubernetes writes them (RFC 3339, UTC), and durations as Go does."""
 
+import re
 from datetime import UTC, datetime
+from typing import Final
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = r"([0-9]{1,9}(?:[.][0-9]{1,9})?)(ms|s|m|h)"
+_DURATION: Final = re.compile(f"(?:{_PART})+|0")
 
 
 def seconds(moment: datetime) -> str:
@@ -20,3 +26,16 @@ def parse(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else None
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a duration such as ``20s``, ``1m30s``, ``500ms`` or ``0``.
+
+    Source: Go, ``time.ParseDuration``.
+
+    Raises:
+        ValueError: ``text`` is not a duration.
+    """
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as 20s or 2m")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))

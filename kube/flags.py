@@ -6,14 +6,15 @@ Source: docs/parity.md § 5.1.
 import argparse
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from apis import keys, listening
-from apis.listening import Address
+from apis import keys, listening, texts, times
 from apis.offloading import ReflectionPolicy
 from apis.reflection import ReflectedKind
+
+T = TypeVar("T")
 
 
 def truth(text: str) -> bool:
@@ -33,12 +34,22 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def address(text: str) -> Address | None:
-    """Return where ``text`` says to listen; None for nowhere."""
-    try:
-        return listening.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return the type of a flag that ``parse`` reads, whose ValueErrors a user is shown."""
+
+    @functools.wraps(parse)
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+address: Final = typed(listening.parse)
+duration: Final = typed(times.duration)
+pairs: Final = typed(texts.pairs)
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:

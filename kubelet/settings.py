@@ -5,11 +5,9 @@ Source: docs/parity.md § 5.1, those that concern this process.
 
 import argparse
 import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from apis import keys, podnetworks, reflection, remap
 from apis.listening import Address
@@ -18,10 +16,6 @@ from apis.reflection import AWAITED, ReflectedKind
 from apis.remap import Network, Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
-
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+|0")
-_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
@@ -122,21 +116,6 @@ def _remap(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Rema
         parser.error(f"--remote-*-cidr and --remote-*-cidr-remap: {error}")
 
 
-def duration(text: str) -> float:
-    """Return the seconds that ``text`` means, as Go writes durations: 40s, 1m30s, 500ms, 0."""
-    if not _DURATION.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 40s or 1m30s")
-    return sum(float(amount) * _SECONDS[unit] for amount, unit in _PARTS.findall(text))
-
-
-def pairs(text: str) -> dict[str, str]:
-    """Return {"a": "1", "b": "2"} for ``a=1,b=2``."""
-    items = [item for item in text.split(",") if item]
-    if any("=" not in item for item in items):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value,key=value")
-    return {name: value for name, _, value in (item.partition("=") for item in items)}
-
-
 def address(text: str) -> str:
     """Return ``text`` if it is an IP address, or empty."""
     try:
@@ -232,9 +211,9 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
     add("--create-node", **flags.SWITCH, default=True, help="make a Node")
     add("--node-ip", type=address, default="", help="InternalIP of the Node: this pod's IP")
     add("--listen-port", type=int, default=keys.KUBELET_PORT, help="port of the kubelet API")
-    add("--node-lease-duration", type=duration, default=40.0, help="renewed four times in it")
-    add("--node-ping-interval", type=duration, default=10.0, help="0 never pings the provider")
-    add("--node-ping-timeout", type=duration, default=1.0, help="of one ping")
+    add("--node-lease-duration", type=flags.duration, default=40.0, help="renewed four times in it")
+    add("--node-ping-interval", type=flags.duration, default=10.0, help="0 never pings it")
+    add("--node-ping-timeout", type=flags.duration, default=1.0, help="of one ping")
     add("--node-ping-failures", type=int, default=3, help="in a row, before the Node is NotReady")
     add("--node-ping-successes", type=int, default=2, help="in a row, before it is Ready again")
     add(
@@ -243,5 +222,5 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
         default=True,
         help="accepted, and without effect: pyliqo makes no network between clusters",
     )
-    add("--node-extra-labels", type=pairs, default={}, help="key=value,... on the Node")
-    add("--node-extra-annotations", type=pairs, default={}, help="key=value,... on the Node")
+    add("--node-extra-labels", type=flags.pairs, default={}, help="key=value,... on the Node")
+    add("--node-extra-annotations", type=flags.pairs, default={}, help="key=value,... on the Node")

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from apis import naming, podnetworks, quantity
+from apis import naming, podnetworks, quantity, texts, times
 from liqoctl import late
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
@@ -180,7 +180,7 @@ class Duration(click.ParamType[float]):
     ) -> float:
         """Return the seconds, or fail with what is expected."""
         try:
-            return value if isinstance(value, float) else flags.seconds(str(value))
+            return value if isinstance(value, float) else times.duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -195,7 +195,7 @@ class Pairs(click.ParamType[dict[str, str]]):
     ) -> dict[str, str]:
         """Return the mapping, or fail with the part that cannot be read."""
         try:
-            return value if isinstance(value, dict) else flags.pairs([str(value)])
+            return value if isinstance(value, dict) else texts.pairs(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

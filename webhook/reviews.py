@@ -4,9 +4,9 @@ A refusal is an answer (HTTP 200, ``allowed: false``); a failure is a 4xx or 5xx
 means is the failure policy of the webhook configuration.
 """
 
+import contextlib
 import functools
 import logging
-import re
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +18,7 @@ import msgspec
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.http import parse_options_header
 
+from apis import times
 from apis.objects import Object
 from kube.errors import KubeError, NotReachableError
 from webhook import admission
@@ -36,9 +37,6 @@ SHARE: Final = 0.8
 """Of the API server's patience: what is left pays for the way there and back."""
 
 _LONGEST_QUERY: Final = 256
-_DURATION: Final = re.compile(
-    r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?(?:(\d{1,9})ms)?"
-)
 _JSON: Final = (("Content-Type", "application/json"),)
 logger = logging.getLogger(__name__)
 
@@ -91,9 +89,9 @@ def budget_s(timeout: str | None) -> float:
 
     Shape: a duration as Go prints it, ``10s`` or ``1m0s``; anything else counts as 10 s.
     """
-    found = _DURATION.fullmatch(timeout or "")
-    parts = [float(part or 0) for part in found.groups()] if found else []
-    seconds = sum(part * unit for part, unit in zip(parts, (3600, 60, 1, 0.001), strict=False))
+    seconds = 0.0
+    with contextlib.suppress(ValueError):
+        seconds = times.duration(timeout or "")
     return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
 
 

@@ -1,28 +1,10 @@
-"""Flags with structure: ``key=value`` lists, selectors, durations."""
+"""Flags that may be repeated, and Go's booleans."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-
-
-def pairs(texts: Iterable[str]) -> dict[str, str]:
-    """Return what ``a=1,b=2`` and ``c=3`` say together.
-
-    Raises:
-        ValueError: an entry lacks its ``=`` or its key.
-    """
-    found = {}
-    for text in items(texts):
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise ValueError(f"{text!r} is not key=value")
-        found[name] = value
-    return found
 
 
 def merged(given: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -60,14 +42,3 @@ def _spelled(arg: str, switches: Mapping[str, str]) -> str:
     if value not in _TRUE | _FALSE:
         raise ValueError(f"{arg}: {value!r} is neither true nor false")
     return name if value in _TRUE else switches[name]
-
-
-def seconds(text: str) -> float:
-    """Return the length of a duration such as ``20s``, ``1m30s`` or ``500ms``.
-
-    Raises:
-        ValueError: ``text`` is not a duration.
-    """
-    if not re.fullmatch(rf"(?:{_PART.pattern})+", text):
-        raise ValueError(f"{text!r} is not a duration such as 20s or 2m")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))

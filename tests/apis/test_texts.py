@@ -2,7 +2,7 @@
 
 import pytest
 
-from apis import texts
+from apis import texts, times
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,27 @@ def test_a_text_is_as_long_as_that_of_an_event_at_most() -> None:
 )
 def test_no_password_of_a_url_is_shown(text: str, shown: str) -> None:
     assert texts.without_userinfo(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("20s", 20.0), ("2m", 120.0), ("1m30s", 90.0), ("500ms", 0.5), ("1h", 3600.0),
+        ("0.5s", 0.5), ("0", 0.0),
+    ],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert times.duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "20", "s", "20 s", "-1s", "1d", "20sx", "1_0s", "\u0661s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        times.duration(text)
+
+
+def test_pairs() -> None:
+    assert texts.pairs("a=1,b=2, c=x=y,d=,") == {"a": "1", "b": "2", "c": "x=y", "d": ""}
+    for text, part in {"a": "a", "a=1,b": "b", "=1": "=1"}.items():
+        with pytest.raises(ValueError, match=f"'{part}' is not key=value"):
+            texts.pairs(text)

@@ -27,7 +27,7 @@ def test_flags_are_read() -> None:
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
-        (flags.resources, "cpu", "'cpu' is not NAME=VALUE"),
+        (flags.resources, "cpu", "'cpu' is not key=value"),
         (flags.resources, "cpu=lots", "resource cpu"),
         (flags.labels, "a b=c", "a b=c is no label"),
         (flags.enforcement, "Maybe", "'Maybe' is not one of None, Soft, Hard"),

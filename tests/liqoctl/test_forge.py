@@ -17,26 +17,6 @@ from liqoctl.forge.offloading import Outcome
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("20s", 20.0), ("2m", 120.0), ("1m30s", 90.0), ("500ms", 0.5), ("1h", 3600.0), ("0.5s", 0.5)],
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert flags.seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "20", "s", "20 s", "-1s", "1d", "20sx"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a duration"):
-        flags.seconds(text)
-
-
-def test_pairs() -> None:
-    assert flags.pairs(["a=1,b=2", "c=x=y", "d="]) == {"a": "1", "b": "2", "c": "x=y", "d": ""}
-    with pytest.raises(ValueError, match="'a' is not key=value"):
-        flags.pairs(["a"])
-
-
-@pytest.mark.parametrize(
     ("selectors", "terms"),
     [
         (

@@ -6,7 +6,7 @@ Each raises argparse's own error, which names the value. Source: docs/parity.md 
 from argparse import ArgumentTypeError
 from typing import Final
 
-from apis import naming
+from apis import naming, texts
 from apis import resources as resources_
 from apis.offloading import OfferedClass
 from apis.resources import Resources
@@ -18,14 +18,17 @@ _DEFAULT: Final = "default"
 def resources(text: str) -> Resources:
     """Return the amounts of ``cpu=4,memory=8Gi``."""
     try:
-        return resources_.parse(_pairs(text))
+        return resources_.parse(texts.pairs(text))
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
 
 
 def labels(text: str) -> dict[str, str]:
     """Return the labels of ``region=europe,liqo.io/provider=kubeadm``."""
-    pairs = _pairs(text)
+    try:
+        pairs = texts.pairs(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
     for name, value in pairs.items():
         if not naming.is_qualified_name(name) or not naming.is_label_value(value):
             raise ArgumentTypeError(f"{name}={value} is no label")
@@ -49,11 +52,3 @@ def _class(part: str) -> OfferedClass:
     if not naming.is_dns_subdomain(name) or mark not in {"", _DEFAULT}:
         raise ArgumentTypeError(f"{part!r} is not a name, or a name and ';{_DEFAULT}'")
     return OfferedClass(name, is_default=bool(mark))
-
-
-def _pairs(text: str) -> dict[str, str]:
-    parts = [part.partition("=") for part in text.split(",") if part]
-    for name, equals, _ in parts:
-        if not name or not equals:
-            raise ArgumentTypeError(f"{text!r} is not NAME=VALUE,NAME=VALUE")
-    return {name: value for name, _, value in parts}
