@@ -20,7 +20,6 @@ from kube.informer import Informer
 from kube.persist import persist
 from webhook import metrics
 from webhook.admission import Request
-from webhook.lag import Lagging
 
 DEADLINE_S: Final = 8.0
 LATE: Final = "no answer in time"
@@ -44,7 +43,7 @@ class MustWaitError(BaseException):
 class CachedReader:
     """Fulfils ``handlers.Lookup``, once ``follow`` runs.
 
-    ``on_failure`` is told why that ended; with ``lag_s`` the caches are so far behind on purpose.
+    ``on_failure`` is told why that ended.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class CachedReader:
         *,
         on_failure: Callable[[Exception], None] | None = None,
         within_s: float = DEADLINE_S,
-        lag_s: float = 0.0,
     ) -> None:
         chosen = [
             one if isinstance(one, Selection) else Selection(one, Object) for one in selections
@@ -62,7 +60,6 @@ class CachedReader:
         self._informers = {one.kind: Informer(one) for one in chosen}
         self._live: Future[_Live] = Future()
         self._within_s = within_s
-        self._lag_s = lag_s
         self._on_failure = on_failure
         self._connect = connect
 
@@ -149,9 +146,8 @@ class CachedReader:
 
     async def _follow(self) -> None:
         async with self._connect() as cluster, asyncio.TaskGroup() as tasks:
-            seen = Lagging(cluster, self._lag_s) if self._lag_s else cluster
             for informer in self._informers.values():
-                tasks.create_task(informer.run(seen))
+                tasks.create_task(informer.run(cluster))
             if self._live.done():  # of a connection that is closed by now
                 self._live = Future()
             self._live.set_result(_Live(asyncio.get_running_loop(), cluster))

@@ -20,9 +20,7 @@ from webhook.worker import Service
 def load(settings: Settings) -> Service:
     """Return what a worker serves: the app, and the informers it looks things up in."""
     connect = functools.partial(_connect, settings.kubeconfig)
-    reader = CachedReader(
-        connect, _cached(settings), on_failure=_give_up, lag_s=settings.cache_lag_s
-    )
+    reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
     served = settings.serving
     callers = functools.partial(tls.is_one_of, settings.client_names)
     doors = app.Doors(

@@ -22,7 +22,6 @@ class Settings:
     runtime_class: str
     is_enforced: bool
     json_logs: bool | None
-    cache_lag_s: float
 
 
 def parse(argv: Sequence[str] | None) -> Settings:
@@ -40,7 +39,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
         runtime_class=given.runtime_class,
         is_enforced=given.enable_resource_enforcement,
         json_logs=given.json_logs,
-        cache_lag_s=given.test_cache_lag,
     )
 
 
@@ -65,13 +63,6 @@ def _parser() -> argparse.ArgumentParser:
         "--json-logs",
         action=argparse.BooleanOptionalAction,
         help="JSON log lines; by default unless standard error is a terminal",
-    )
-    parser.add_argument(
-        "--test-cache-lag",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="for tests: let what watches tell reach the cache so much later (%(default)s)",
     )
     return parser
 

@@ -40,6 +40,7 @@ from tests.journeys import world
 from tests.kube.running import running as loops
 from tests.manifests import policies
 from tests.scheduling import keep
+from tests.webhook.hooked import LAGGING as CACHES_LAG
 from tests.webhook.hooked import Hooked, tolerates
 from tests.webhook.reviews import offloading
 from tests.webhook.test_live_pods import running
@@ -56,7 +57,6 @@ LAGGING: Final = 0.01
 one."""
 PATIENCE_S: Final = 300.0
 """Within which a pod that was refused is admitted, on a machine with much else to do."""
-LAG: Final = "--test-cache-lag=2"
 CRDS: Final = Path(__file__).parents[2] / "manifests" / "10-crds"
 ORDERS: Final = {"offloading first": [0, 1, 2], "deployment first": [0, 2, 1]}
 TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
@@ -122,7 +122,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         for server in (plane, second):
             policies.wait_until_in_force(Kubectl(server.kubeconfig))
         controllers = stack.enter_context(managing(plane, folders[1]))
-        hooked = [stack.enter_context(running(plane, folder, LAG)) for folder in folders[2:4]]
+        hooked = [
+            stack.enter_context(running(plane, folder, env=CACHES_LAG)) for folder in folders[2:4]
+        ]
         yield Whole(plane, second, controllers, hooked)
 
 

@@ -19,12 +19,19 @@ from apis.objects import Key, Object, is_terminating, named
 from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
+from tests.webhook import hooked
 
 pytestmark = pytest.mark.journey
 
 RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
-LAG_S: Final = 2
+MOUNTED: Final = "/lag"
+ENVIRONMENT: Final = {
+    **hooked.LAGGING,
+    "PYTHONPATH": f"{MOUNTED}:/opt/pyliqo:/opt/dependencies",  # as in the image, and more
+}
 WEBHOOK: Final = Key(keys.LIQO_NAMESPACE, "liqo-webhook")
+NAME: Final = f"deployment/{WEBHOOK.name}"
+LAG: Final = Key(keys.LIQO_NAMESPACE, "lag")
 ORDERS: Final = {"offloading first": (0, 1, 2, 3), "deployment first": (0, 2, 3, 1)}
 
 
@@ -49,20 +56,24 @@ def rome(kubeconfigs: Mapping[str, Path]) -> Kubectl:
 @pytest.fixture
 async def lagging(both: world.Pair, rome: Kubectl) -> AsyncIterator[None]:
     """Let the caches of all replicas lag, for one test."""
-    found = await both.rome.get_live(keys.DEPLOYMENT, WEBHOOK)
-    assert found is not None
-    args = found["spec"]["template"]["spec"]["containers"][0]["args"]
-    await asyncio.to_thread(_roll_out, rome, [*args, f"--test-cache-lag={LAG_S}"])
+    code = {"sitecustomize.py": (hooked.LAG / "sitecustomize.py").read_text()}
+    await both.rome.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, LAG, data=code))
+    env = [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]
+    mount = {"name": "lag", "mountPath": MOUNTED}
+    pod = {
+        "containers": [{"name": "webhook", "env": env, "volumeMounts": [mount]}],
+        "volumes": [{"name": "lag", "configMap": {"name": LAG.name}}],
+    }
+    change = json.dumps({"spec": {"template": {"spec": pod}}})
+    await asyncio.to_thread(_roll_out, rome, "patch", NAME, "--patch", change)
     yield
-    await asyncio.to_thread(_roll_out, rome, args)
+    await asyncio.to_thread(_roll_out, rome, "rollout", "undo", NAME)
+    await world.remove(both.rome, keys.CONFIG_MAP, LAG)
 
 
-def _roll_out(rome: Kubectl, args: list[str]) -> None:
-    name = f"deployment/{WEBHOOK.name}"
-    path = "/spec/template/spec/containers/0/args"
-    change = json.dumps([{"op": "replace", "path": path, "value": args}])
-    rome.run("-n", WEBHOOK.namespace, "patch", name, "--type=json", "--patch", change)
-    rome.run("-n", WEBHOOK.namespace, "rollout", "status", name, "--timeout=300s", timeout_s=310)
+def _roll_out(rome: Kubectl, *change: str) -> None:
+    rome.run("-n", WEBHOOK.namespace, *change)
+    rome.run("-n", WEBHOOK.namespace, "rollout", "status", NAME, "--timeout=300s", timeout_s=310)
 
 
 @pytest.mark.parametrize("order", ORDERS)

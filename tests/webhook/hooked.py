@@ -4,15 +4,17 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import secrets
 import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object, named
@@ -124,11 +126,17 @@ async def until_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
                 await asyncio.sleep(0.05)
 
 
+LAG: Final = Path(__file__).parent / "lag"
+LAGGING: Final = {"PYTHONPATH": str(LAG), "PYLIQO_TEST_LAG_S": "2"}
+"""The environment of a process whose caches are two seconds behind."""
+
+
 def start(
     kubeconfig: Path,
     directory: Path,
     *flags: str,
     module: Sequence[str] = (sys.executable, "-m", "webhook"),
+    env: Mapping[str, str] | None = None,
 ) -> Hooked:
     store(directory / "tls", leaf())
     (port,) = controlplane.free_ports(1)
@@ -139,7 +147,9 @@ def start(
     ]
     log = directory / "log"
     with log.open("wb") as lines:
-        process = subprocess.Popen(command, stderr=lines, stdout=lines)
+        process = subprocess.Popen(
+            command, stderr=lines, stdout=lines, env={**os.environ, **(env or {})}
+        )
     return Hooked(process, port, f"run-{secrets.token_hex(4)}", log)
 
 

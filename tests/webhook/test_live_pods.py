@@ -8,7 +8,7 @@ import base64
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from kube.errors import AlreadyExistsError, KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
-from tests.webhook.hooked import Hooked, kubectl, start, tolerates
+from tests.webhook.hooked import LAGGING, Hooked, kubectl, start, tolerates
 from tests.webhook.reviews import offloading, wait_until
 from tests.webhook.served import CA, address
 
@@ -71,9 +71,15 @@ async def install(kubeconfig: Path, hooked: Hooked, within_s: int) -> None:
 
 
 @contextlib.contextmanager
-def running(plane: Plane, directory: Path, *flags: str, within_s: int = 30) -> Iterator[Hooked]:
+def running(
+    plane: Plane,
+    directory: Path,
+    *flags: str,
+    within_s: int = 30,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Hooked]:
     """Run a webhook that API servers wait for so long: by default no test is about that."""
-    found = start(plane.kubeconfig, directory, *flags)
+    found = start(plane.kubeconfig, directory, *flags, env=env)
     try:
         wait_until(found.is_ready)
         installing = install(plane.kubeconfig, found, within_s)
@@ -97,8 +103,7 @@ def lagging(
 ) -> Iterator[list[Hooked]]:
     with contextlib.ExitStack() as stack:
         folders = [tmp_path_factory.mktemp("lagging") for _ in range(2)]
-        flag = "--test-cache-lag=2"
-        yield [stack.enter_context(running(plane, folder, flag)) for folder in folders]
+        yield [stack.enter_context(running(plane, folder, env=LAGGING)) for folder in folders]
 
 
 @pytest.fixture
