@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from apis import gate, keys, marks
+from apis import keys, marks
 from apis.objects import Key, Kind, Object, key_of, named
 from kube import access, wire
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
-from tests.manifests import documents, twins, users
+from tests.manifests import documents, policytable, twins, users
 
 SPACE: Final = "liqo-tenant-rome"
 TWIN: Final = "shop-rome"
@@ -150,7 +150,7 @@ class Provider:
             self.create(unmarked, keys.RESOURCE_SLICE),
             self.delete(keys.RESOURCE_SLICE, "probe"),
         )
-        return all(name in said for name, said in zip(gate.POLICIES, told, strict=True))
+        return all(name in said for name, said in zip(policytable.POLICIES, told, strict=True))
 
 
 @functools.cache
@@ -202,7 +202,7 @@ def installed(plane: Plane) -> Provider:
     claims = users.rights(_CLAIMS, user=EPHEMERAL.name)
     kubectl.apply([*spaces, *roles, *bindings(), *claims, twins.silver()])
     kubectl.apply(
-        [obj for obj in documents.everything() if obj["metadata"]["name"] in gate.POLICIES]
+        [obj for obj in documents.everything() if obj["metadata"]["name"] in policytable.POLICIES]
     )
     provider = Provider(plane)
     kubectl.apply([local_one(keys.RESOURCE_SLICE, "probe")])

@@ -1,7 +1,7 @@
 """``python3 -m tests.manifests.celtables``: write what a consumer may say into policies.
 
 The variables named here are made of ``apis.orders``, ``apis.podclaims``, ``apis.marks`` and
-``apis.gate``; all other lines of the policies are written by hand.
+``policytable``; all other lines of the policies are written by hand.
 """
 
 import re
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from apis import gate, keys, marks, orders, podclaims
+from apis import keys, marks, orders, podclaims
 from apis.marks import Mark, Says
-from tests.manifests import documents
+from tests.manifests import documents, policytable
 
 FOLDER: Final = documents.ROOT / "70-policies"
 MUTATING: Final = documents.ROOT / "mutating" / "annotations.yaml"
@@ -131,8 +131,8 @@ def _marks() -> dict[str, Iterable[str]]:
     return {
         "isHuge": (
             (
-                f"variables.labels.size() > {gate.MOST_NOTES} || "
-                f"variables.notes.size() > {gate.MOST_NOTES}"
+                f"variables.labels.size() > {policytable.MOST_NOTES} || "
+                f"variables.notes.size() > {policytable.MOST_NOTES}"
             ),
         ),
         "isFull": (

@@ -2,11 +2,12 @@
 
 from typing import Any, Final, NamedTuple
 
-from apis import gate, keys, marks, orders
-from apis.gate import Row
+from apis import keys, marks, orders
 from apis.marks import Says
 from apis.objects import Kind, Object
+from tests.manifests import policytable
 from tests.manifests.asking import OWNER
+from tests.manifests.policytable import Row
 
 NARROWED: Final = {
     keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
@@ -33,7 +34,7 @@ class Sample(NamedTuple):
 
 def of(row: Row, kind: Kind) -> Sample | None:
     """Return what is sent of ``kind`` for ``row``; None where the policies do not judge a field."""
-    if row.by in {gate.WEBHOOK, gate.ORIGINALS}:
+    if row.by in {policytable.WEBHOOK, policytable.ORIGINALS}:
         return None
     if row.mark is not None:
         return _marked(row.mark, "labels" if row.field.startswith("label") else "annotations")
@@ -118,8 +119,11 @@ _DATA: Final = _noted(
 )  # fmt: skip
 _LOAD_BALANCER: Final = {"type": "LoadBalancer"}
 _BY_KIND: Final[dict[tuple[str, Kind], Sample]] = {
-    **{("annotations", kind): _many("annotations", gate.MOST_NOTES) for kind in gate.OWN},
-    **{("annotations", kind): _many("annotations", orders.MOST) for kind in gate.REFLECTED},
+    **{
+        ("annotations", kind): _many("annotations", policytable.MOST_NOTES)
+        for kind in policytable.OWN
+    },
+    **{("annotations", kind): _many("annotations", orders.MOST) for kind in policytable.REFLECTED},
     ("finalizers", keys.PERSISTENT_VOLUME_CLAIM): Sample(
         ({}, _metadata("finalizers", ["kubernetes.io/pvc-protection"])),
         (_metadata("finalizers", ["a.io/b"]),),
@@ -144,7 +148,7 @@ _BY_FIELD: Final[dict[str, Sample]] = {
         (_metadata("labels", {"a.pyliqo.io/b": "c"}), _metadata("labels", {"liqo.io/b": "c"})),
     ),
     "any other annotation of `liqo.io`, `pyliqo.io`": _noted("a.pyliqo.io/b", "liqo.io/b"),
-    "labels": _many("labels", gate.MOST_LABELS),
+    "labels": _many("labels", policytable.MOST_LABELS),
     "annotations together": Sample(
         (_metadata("annotations", {"a": "x" * (marks.MOST - 500)}),),
         (_metadata("annotations", {"a": "x" * marks.MOST}),),

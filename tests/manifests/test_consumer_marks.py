@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import gate, keys, marks, objects
+from apis import keys, marks, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import CurrentMapping, OffloadingPatch
 from apis.pairs import Pair
@@ -24,7 +24,7 @@ from reflector.forge.contract import Scene
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
-from tests.manifests import asking, documents
+from tests.manifests import asking, documents, policytable
 from tests.manifests.consumers import KUBELET, ROME
 
 POLICY: Final = "liqo-consumer-marks"
@@ -194,7 +194,7 @@ def test_as_much_as_may_be_said_is_judged_within_the_limits_of_a_policy(milan: K
     long = "x" * 180
     ours = {f"{long}.liqo.io/{number}": "y" for number in range(490)}
     short = {f"a.liqo.io/{number}": "y" for number in range(490)}
-    labels = dict(list(ours.items())[: gate.MOST_LABELS - 5])
+    labels = dict(list(ours.items())[: policytable.MOST_LABELS - 5])
     for kind in EVERY:
         notes = short if kind in marks.REPLICAS else ours
         said = created(milan, made(kind, labels=labels, annotations=notes), *who(kind))

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from apis import drift, gate, keys, marks, orders, podclaims
+from apis import drift, keys, marks, orders, podclaims
 from apis.marks import Says
 from apis.objects import Kind, Object, owner_reference
 from apis.offers import Offers
@@ -16,7 +16,7 @@ from apis.pairs import Pair
 from apis.podpolicies import Policy
 from reflector.forge import configmap, persistentvolumeclaim, secret
 from reflector.forge.contract import Scene
-from tests.manifests import celtables, documents
+from tests.manifests import celtables, documents, policytable
 from tests.manifests.asking import (
     ADMINISTRATOR,
     EPHEMERAL,
@@ -44,14 +44,14 @@ def names(kinds: tuple[Kind, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", kinds, ids=[kind.kind for kind in kinds])
 
 
-@names(gate.EVERY)
+@names(policytable.EVERY)
 def test_a_consumer_sets_no_finalizer(milan: Provider, kind: Kind) -> None:
     for finalizer in ("a.io/b", CLEANUP, keys.NAMESPACE_MAP_FINALIZER):
         said = milan.create(made(kind, metadata={"finalizers": [finalizer]}), kind)
         assert "metadata.finalizers" in said, finalizer
 
 
-@names(gate.EVERY)
+@names(policytable.EVERY)
 def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind) -> None:
     """Nobody takes it off anything else, whose twin would never end."""
     said = milan.create(made(kind, metadata={"finalizers": [PROTECTION]}), kind)
@@ -59,7 +59,7 @@ def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind
     assert ("metadata.finalizers" in said) == (kind != keys.PERSISTENT_VOLUME_CLAIM), said
 
 
-@names(gate.EVERY)
+@names(policytable.EVERY)
 def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: Kind) -> None:
     held = made(kind, "held", metadata={"finalizers": [CLEANUP]})
     assert milan.create(held, kind, user=ADMINISTRATOR, for_good=True) == ""
@@ -71,7 +71,7 @@ def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: K
     assert milan.patch(kind, "held", {"metadata": {"finalizers": []}}, user=ADMINISTRATOR) == ""
 
 
-@names(gate.EVERY)
+@names(policytable.EVERY)
 def test_a_consumer_names_no_owner(milan: Provider, kind: Kind) -> None:
     owned = made(kind, "owned", metadata={"ownerReferences": [OWNER]})
     assert "metadata.ownerReferences" in milan.create(owned, kind)
@@ -294,7 +294,7 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
 
     assert [one for one in found if one not in expected] == []
     assert [one for one in expected if one not in found] == []
-    assert text.count(f"size() > {gate.MOST_NOTES}") == 2
-    assert text.count(f"labels.size() <= {gate.MOST_LABELS} ") == 1
-    assert f"size() <= {gate.MOST_ENDPOINTS} && " in text
-    assert f"size() <= {gate.MOST_PORTS})" in text
+    assert text.count(f"size() > {policytable.MOST_NOTES}") == 2
+    assert text.count(f"labels.size() <= {policytable.MOST_LABELS} ") == 1
+    assert f"size() <= {policytable.MOST_ENDPOINTS} && " in text
+    assert f"size() <= {policytable.MOST_PORTS})" in text

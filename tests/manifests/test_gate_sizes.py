@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
-from apis import gate, keys
+from apis import keys
 from apis.objects import Kind, Object
+from tests.manifests import policytable
 from tests.manifests.asking import ADMINISTRATOR, KUBELET, TWIN, Provider, made
 
 pytestmark = pytest.mark.cluster
@@ -88,7 +89,7 @@ def large(kind: Kind, times: int) -> Iterator[Object]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-@pytest.mark.parametrize("kind", gate.EVERY, ids=[kind.kind for kind in gate.EVERY])
+@pytest.mark.parametrize("kind", policytable.EVERY, ids=[kind.kind for kind in policytable.EVERY])
 def test_no_answer_speaks_of_a_budget(milan: Provider, kind: Kind, times: int) -> None:
     name = f"stands-{times}"
     assert milan.create(made(kind, name), kind, for_good=True) == ""

@@ -7,16 +7,16 @@ from typing import Final
 
 import pytest
 
-from apis import gate, keys
-from apis.gate import Row
+from apis import keys
 from apis.objects import Kind
-from tests.manifests import documents, samples
+from tests.manifests import documents, policytable, samples
 from tests.manifests.asking import Provider, made, until
+from tests.manifests.policytable import Row
 
-ROWS: Final = [row for row in gate.TABLE if samples.of(row, row.kinds[0]) is not None]
+ROWS: Final = [row for row in policytable.TABLE if samples.of(row, row.kinds[0]) is not None]
 ELSEWHERE: Final = {
-    gate.WEBHOOK: "tests/webhook",
-    gate.ORIGINALS: "tests/manifests/test_consumer_marks.py",
+    policytable.WEBHOOK: "tests/webhook",
+    policytable.ORIGINALS: "tests/manifests/test_consumer_marks.py",
 }
 """Where the other rows have their tests."""
 NARROWS: Final = {"loadBalancerClasses", "ingressClasses", "storageClasses", "ingressHosts"}
@@ -30,7 +30,7 @@ def offering(milan: Provider) -> Provider:
     milan.annotate(dict(samples.NARROWED))
     gold = made(keys.PERSISTENT_VOLUME_CLAIM, spec={"storageClassName": "gold"})
     until(lambda: milan.create(gold, keys.PERSISTENT_VOLUME_CLAIM) != "")
-    for kind in gate.EVERY:
+    for kind in policytable.EVERY:
         assert milan.create(made(kind, "stands"), kind, for_good=True) == ""
     return milan
 
@@ -40,15 +40,15 @@ def each(rows: list[Row]) -> pytest.MarkDecorator:
 
 
 def test_all_rows_are_sent_but_those_that_have_tests_elsewhere() -> None:
-    assert {row.by for row in gate.TABLE if row not in ROWS} == set(ELSEWHERE)
+    assert {row.by for row in policytable.TABLE if row not in ROWS} == set(ELSEWHERE)
 
 
 @each(ROWS)
 def test_what_a_row_says_is_taken_and_all_else_refused(offering: Provider, row: Row) -> None:
     for kind in row.kinds:
-        if gate.CREATE in row.when:
+        if policytable.CREATE in row.when:
             _create(offering, row, kind)
-        if gate.CHANGE in row.when:
+        if policytable.CHANGE in row.when:
             _change(offering, row, kind)
 
 
@@ -59,7 +59,7 @@ def _create(provider: Provider, row: Row, kind: Kind) -> None:
         assert provider.create(made(kind, **changes), kind) == "", changes
     for changes in sample.bad:
         said = provider.create(made(kind, **changes), kind)
-        assert gate.judge(row, kind) in said, (kind.kind, changes, said)
+        assert policytable.judge(row, kind) in said, (kind.kind, changes, said)
 
 
 def _change(provider: Provider, row: Row, kind: Kind) -> None:
@@ -72,7 +72,7 @@ def _change(provider: Provider, row: Row, kind: Kind) -> None:
     for changes in sample.bad:
         said = provider.patch(kind, "stands", changes)
         is_fixed = said.startswith("422") and "immutable" in said
-        assert gate.judge(row, kind) in said or is_fixed, (kind.kind, changes, said)
+        assert policytable.judge(row, kind) in said or is_fixed, (kind.kind, changes, said)
 
 
 def test_what_a_provider_policy_opens_passes(offering: Provider) -> None:
@@ -101,4 +101,4 @@ def test_all_that_opens_or_narrows_is_a_field_of_provider_policies() -> None:
     schema = documents.named("CustomResourceDefinition", "providerpolicies.pyliqo.io")["spec"]
     spec = schema["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
-    assert {row.opened for row in gate.TABLE if row.opened} <= spec["properties"].keys()
+    assert {row.opened for row in policytable.TABLE if row.opened} <= spec["properties"].keys()

@@ -1,13 +1,14 @@
-"""What the identities of peering may write at a provider, as one table. Pure.
+"""What the identities of peering may write at a provider, as one table.
 
 Each row is a field of some kinds, what it may say, and who judges it. Policies of the provider and
 its webhook hold consumers to it: a test takes each row to an API server, and
-``docs/what-a-consumer-may-say.md`` is made of it.
+``python -m tests.manifests.policytable`` makes the tables of ``docs/what-a-consumer-may-say.md``.
 Source: docs/parity.md SEC-A7, SEC-A16, SEC-A17, SEC-A20; § 8.1.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from apis import keys, marks, orders, podclaims
@@ -282,3 +283,20 @@ def _listed(kinds: tuple[Kind, ...]) -> str:
 
 def _each(told: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(told))
+
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "what-a-consumer-may-say.md"
+
+
+def page() -> str:
+    """Return the whole page; its first part, without tables, is written by hand."""
+    sections = [
+        f"## {title}\n\n" + "".join(f"{line}\n" for line in lines(rows))
+        for title, rows in SECTIONS.items()
+    ]
+    by_hand = PAGE.read_text().partition(f"## {next(iter(SECTIONS))}")[0]
+    return by_hand + "\n".join(sections)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
