@@ -72,9 +72,10 @@ async def follow(
     hooks = {kind: _one(kind, where) for kind in kinds}
     cluster = CachedCluster(live, [*secrets, *hooks.values()])
     events = Recorder(live, "liqo-certs", socket.gethostname())
+    known = functools.partial(injection.trusted, live, kinds, where)
     certificates = Runner(
         "certificates",
-        rotation.RotationReconciler(cluster, now, settings, alarm=_alarm(events)),
+        rotation.RotationReconciler(cluster, now, settings, alarm=_alarm(events), known=known),
         [Source(informer, _always(settings.certs_key)) for informer in secrets],
     )
     certificates.enqueue(settings.certs_key)

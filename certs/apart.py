@@ -32,13 +32,19 @@ async def own(server: str) -> KeyPair:
     return KeyPair(made["certificate"].encode(), made["key"].encode())
 
 
-async def renewal(pair: KeyPair) -> datetime | None:
-    """Return when the certificate is to be renewed; None where the key is not its own.
+async def renewal(pair: KeyPair, now: datetime) -> datetime | None:
+    """Return when what was issued ``now`` is to be renewed; None where the key is not its own.
 
     Raises:
         OSError: the process failed, or the certificate cannot be read.
     """
-    told = await _ask({"certificate": pair.certificate.decode(), "key": pair.key.decode()})
+    told = await _ask(
+        {
+            "certificate": pair.certificate.decode(),
+            "key": pair.key.decode(),
+            "now": now.isoformat(),
+        }
+    )
     return datetime.fromisoformat(told["renewal"]) if told["renewal"] else None
 
 

@@ -5,9 +5,11 @@ in months. Private keys go through pipes only.
 
 Shape: {"node": str, "ips": [str]} is answered by {"csr": PEM, "key": PEM};
 {"server": str} by {"certificate": PEM, "key": PEM};
-{"certificate": PEM, "key": PEM} by {"renewal": ISO 8601, or null where the key is another}.
+{"certificate": PEM, "key": PEM, "now": ISO 8601} by {"renewal": ISO 8601, or null where the key is
+another}, for a certificate that was issued just now.
 """
 
+import datetime as dt
 import json
 import sys
 from collections.abc import Mapping
@@ -32,7 +34,8 @@ def answer(question: Mapping[str, Any]) -> dict[str, str | None]:
     certificate, key = (question[name].encode() for name in ("certificate", "key"))
     if not pki.fits_key(certificate, key):
         return {"renewal": None}
-    return {"renewal": policy.renewal(certificate).isoformat()}
+    now = dt.datetime.fromisoformat(question["now"])
+    return {"renewal": policy.renewal(certificate, now, now).isoformat()}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ And the door: what ends the path of the one webhook that may write, and that onl
 """
 
 import base64
+import binascii
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from apis import keys
@@ -37,6 +39,21 @@ class InjectionReconciler:
             fields = {"kind": self._kind.kind, "configuration": key.name}
             logger.info("Injected certificate authorities", extra=fields)
         return None
+
+
+async def trusted(cluster: Cluster, kinds: Iterable[Kind], key: Key) -> bytes:
+    """Return whom the API servers trust at the webhooks of the configurations at ``key``."""
+    found = [await cluster.get_live(kind, key) for kind in kinds]
+    hooks = [hook for one in found if one for hook in one.get("webhooks") or []]
+    bundles = dict.fromkeys((hook.get("clientConfig") or {}).get("caBundle") for hook in hooks)
+    return b"".join(_decoded(bundle or "") for bundle in bundles)
+
+
+def _decoded(bundle: str) -> bytes:
+    try:
+        return base64.b64decode(bundle)
+    except binascii.Error:
+        return b""
 
 
 def injected(kind: Kind, configuration: Object, trusted: bytes, door: str = "") -> Object | None:

@@ -36,9 +36,23 @@ def reason_to_replace_ca(pair: KeyPair | None, now: dt.datetime) -> str | None:
     return _first(_AUTHORITY, Held(pair), now)
 
 
-def renewal(certificate: bytes) -> dt.datetime:
-    """Return the moment at which two thirds of the life of ``certificate`` are over."""
-    return _two_thirds(pki.started(certificate), pki.expiry(certificate))
+def renewal(certificate: bytes, issued_at: dt.datetime | None, now: dt.datetime) -> dt.datetime:
+    """Return when ``certificate``, which a signer gave at ``issued_at``, is to be renewed.
+
+    That is when two thirds of its life are over, which begins when it was signed: signers date the
+    beginning back. ``issued_at`` and ``now`` are of one clock, the certificate's times of the
+    signer's, and either may be wrong. What was issued or begins later than ``now`` is due, but
+    nothing within a twentieth of its life: no clock makes a signer work all the time.
+
+    Source: docs/parity.md F-25, W-1.
+    """
+    started, expires = pki.started(certificate), pki.expiry(certificate)
+    issued_at = issued_at or started
+    if issued_at > now:
+        return now
+    is_credible = started <= issued_at < expires
+    due = _two_thirds(issued_at if is_credible else started, expires)
+    return max(now if started > now else due, issued_at + (expires - started) / 20)
 
 
 def due(certificate: bytes) -> dt.datetime:

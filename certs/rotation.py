@@ -12,7 +12,7 @@ import datetime as dt
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -48,6 +48,13 @@ logger = logging.getLogger(__name__)
 
 Alarm: TypeAlias = Callable[[Object, str], None]
 """Told the Secret of the serving certificate, and why one is not renewed that has to be."""
+
+Known: TypeAlias = Callable[[], Awaitable[bytes]]
+"""Returns the bundle that API servers trust now, which is asked where no Secret says it."""
+
+
+async def _nothing() -> bytes:
+    return b""
 
 
 def _log(secret: Object, message: str) -> None:
@@ -90,11 +97,12 @@ class RotationReconciler:
         settings: Settings | None = None,
         *,
         alarm: Alarm = _log,
+        known: Known = _nothing,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._settings = settings or Settings()
-        self._alarm = alarm
+        self._alarm, self._known = alarm, known
         self._secret: Object = named(keys.SECRET, self._settings.certs_key)
         self._stored: dict[str, bytes] = {}
 
@@ -158,7 +166,8 @@ class RotationReconciler:
             self._note("serving", pair.certificate)
         held = Held(pair, b"".join(ours), self._settings.dns)
         is_left = policy.is_served(held, now, self._settings.settled)
-        trusted = bundle.merge(*ours, b"" if is_left else data.get("ca.crt", b""), now=now)
+        before = b"" if is_left else data.get("ca.crt") or await self._known()
+        trusted = bundle.merge(*ours, before, now=now)
         if not policy.is_settled(ours[0], now, self._settings.settled):
             held = dataclasses.replace(held, trusted=trusted)
         reason = policy.reason_to_replace(held, now)

@@ -92,7 +92,7 @@ class CertificateReconciler:
 
     async def _take(self, pair: KeyPair) -> float:
         self._pending = None
-        renew_at = await apart.renewal(pair)
+        renew_at = await apart.renewal(pair, self._clock())
         if renew_at is None:
             return DENIED_S
         await self._install(pair)

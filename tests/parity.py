@@ -41,7 +41,7 @@ def rows(text: str | None = None) -> Iterator[Row]:
         ValueError: a row has more or fewer cells than a row has.
     """
     for line in (TABLE.read_text(encoding="utf-8") if text is None else text).splitlines():
-        if re.match(r"\| (S\d|PP|C|A|SEC|F|L)-", line):
+        if re.match(r"\| (S\d|PP|C|A|SEC|F|W|L)-", line):
             cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
             try:
                 yield Row(*cells)

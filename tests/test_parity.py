@@ -41,6 +41,7 @@ PROMISES = [
     "SEC-E3",
     "SEC-I7",
     *(f"F-{number}" for number in (*range(1, 32), *range(33, 41))),
+    *(f"W-{number}" for number in range(1, 6)),
     "L-1",
     "L-2",
 ]

@@ -19,8 +19,8 @@ async def test_a_request_is_made_and_its_certificate_judged() -> None:
     ca = pki.new_ca("test", now=NOW, lifetime=dt.timedelta(days=9))
     certificate = pki.sign(ca, made.csr, server=True, now=NOW, lifetime=dt.timedelta(days=3))
     own = pki.KeyPair(certificate, made.key)
-    assert await apart.renewal(own) == policy.renewal(certificate)
-    assert await apart.renewal(pki.KeyPair(certificate, ca.key)) is None
+    assert await apart.renewal(own, NOW) == policy.renewal(certificate, NOW, NOW)
+    assert await apart.renewal(pki.KeyPair(certificate, ca.key), NOW) is None
 
 
 async def test_a_server_of_no_authority_has_a_certificate_of_its_own_for_a_year() -> None:
@@ -35,7 +35,7 @@ async def test_a_server_of_no_authority_has_a_certificate_of_its_own_for_a_year(
 
 async def test_what_is_no_certificate_is_an_error_here() -> None:
     with pytest.raises(OSError, match="ended with 1"):
-        await apart.renewal(pki.KeyPair(b"nonsense", b"nonsense"))
+        await apart.renewal(pki.KeyPair(b"nonsense", b"nonsense"), NOW)
     with pytest.raises(OSError, match="ended with 1"):
         await apart.request("milan", ips=["nowhere"])
 

@@ -205,11 +205,14 @@ async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespac
             await cluster.patch(kind, key, {"webhooks": hooks})
         await wait_until(is_injected)
 
+        (before, *_), *_ = [await bundles(cluster, *where) for where in wheres]
         for where in (settings.certs_key, settings.ca_key):
             secret = await cluster.get_live(keys.SECRET, where)
             assert secret
             await cluster.delete(keys.SECRET, where, uid=secret["metadata"]["uid"])
         await wait_until(is_injected)
+        (after, *_), *_ = [await bundles(cluster, *where) for where in wheres]
+        assert after.endswith(before), "what webhooks serve until they have the next"
 
 
 async def test_users_are_told_of_a_certificate_that_is_not_renewed() -> None:

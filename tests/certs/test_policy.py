@@ -1,6 +1,7 @@
 """When certificates are made again, and what a bundle holds; the clock is fixed."""
 
 import datetime as dt
+from typing import Final
 
 import pytest
 
@@ -64,6 +65,34 @@ def test_the_reason_to_replace_an_authority(
     found = policy.reason_to_replace_ca(pair, at)
 
     assert reason in found if found and reason else found == reason
+
+
+def signed(life: dt.timedelta, since: dt.timedelta) -> bytes:
+    """Return one that begins ``since`` before ``NOW`` and ends ``life`` after it."""
+    begin = NOW - since + pki.BACKDATED
+    return pki.issue(CA, common_name="a", now=begin, lifetime=life + NOW - begin).certificate
+
+
+MINUTE: Final = dt.timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("issued_at", "now", "due"),
+    [
+        pytest.param(NOW, NOW, 2 * MINUTE, id="two thirds of three minutes"),
+        pytest.param(None, NOW, MINUTE / 3, id="of all eight"),
+        pytest.param(NOW + DAY, NOW + DAY, DAY + 0.4 * MINUTE, id="a clock ahead: later"),
+        pytest.param(NOW + DAY, NOW + 2 * DAY, DAY + 0.4 * MINUTE, id="and then"),
+        pytest.param(NOW + DAY, NOW, 0 * MINUTE, id="a clock that was ahead: now"),
+        pytest.param(NOW - DAY, NOW - DAY, -DAY + 0.4 * MINUTE, id="a clock behind: later"),
+        pytest.param(NOW - DAY, NOW, MINUTE / 3, id="a clock that was behind"),
+    ],
+)
+def test_two_thirds_count_from_the_signing(
+    issued_at: dt.datetime | None, now: dt.datetime, due: dt.timedelta
+) -> None:
+    """A certificate of three minutes begins five minutes before it was made."""
+    assert policy.renewal(signed(3 * MINUTE, 5 * MINUTE), issued_at, now) == NOW + due
 
 
 def test_a_leaf_never_outlives_its_authority() -> None:

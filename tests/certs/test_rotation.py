@@ -174,6 +174,56 @@ async def test_an_authority_is_replaced_by_deleting_it_and_nobody_is_refused(
     assert before["ca.crt"] == (await data(cluster, settings.ca_key))["tls.crt"]
 
 
+async def test_both_secrets_that_are_gone_refuse_nobody(cluster: Cluster, namespace: str) -> None:
+    """W16. Webhooks serve on what they have: API servers trust it until what is stored is served.
+
+    Only the configurations still say what that is.
+    """
+    settings, clock, injected = Settings(namespace=namespace), Clock(), [b""]
+
+    async def known() -> bytes:
+        return injected[-1]
+
+    reconciler = RotationReconciler(cluster, clock, settings, known=known)
+    await reconciler.reconcile(settings.certs_key)
+    clock.now += DAY
+    before = await data(cluster, settings.certs_key)
+    injected.append(before["ca.crt"])
+    await delete(cluster, settings.certs_key)
+    await delete(cluster, settings.ca_key)
+
+    await reconciler.reconcile(settings.certs_key)
+    after = await data(cluster, settings.certs_key)
+    assert is_trusted(after["tls.crt"], after["ca.crt"])
+    assert is_trusted(before["tls.crt"], after["ca.crt"])
+
+    injected.append(after["ca.crt"])
+    clock.now += settings.settled
+    await reconciler.reconcile(settings.certs_key)
+    last = await data(cluster, settings.certs_key)
+    assert last["tls.crt"] == after["tls.crt"]
+    assert last["ca.crt"] == (await data(cluster, settings.ca_key))["tls.crt"]
+
+
+@pytest.mark.parametrize("away", [31 * DAY, 400 * DAY])
+async def test_what_ended_while_nobody_renewed_it_is_made_again_at_once(
+    cluster: Cluster, namespace: str, away: dt.timedelta
+) -> None:
+    """A leaf, or the authority, too."""
+    settings, clock = Settings(namespace=namespace), Clock()
+    reconciler = RotationReconciler(cluster, clock, settings)
+    await reconciler.reconcile(settings.certs_key)
+
+    clock.now += away
+    await reconciler.reconcile(settings.certs_key)
+
+    served = await data(cluster, settings.certs_key)
+    assert holds(served["tls.crt"], clock.now)
+    holding = authentication.certificates(served["ca.crt"])
+    assert all(holds(one, clock.now) for one in holding)
+    assert is_trusted(served["tls.crt"], served["ca.crt"])
+
+
 def is_trusted(leaf: bytes, trusted: bytes) -> bool:
     return any(pki.is_signed_by(leaf, one) for one in authentication.certificates(trusted))
 

@@ -26,11 +26,11 @@ CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 
 
 class World:
-    """A provider whose clock a test moves."""
+    """A provider whose clock a test moves; its signer's is ``ahead`` of it."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
-        self.now = NOW
+        self.now, self.ahead = NOW, timedelta()
         entrance = Entrance(lambda: b"CA", "milan.example:6443")
         self.issuer = Issuer(self.cluster, entrance, lambda: self.now)
 
@@ -42,7 +42,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     made = World()
-    async with signers.signing(made.cluster, CA, lambda: made.now):
+    async with signers.signing(made.cluster, CA, lambda: made.now + made.ahead):
         yield made
 
 
@@ -72,6 +72,51 @@ async def test_it_is_renewed_at_two_thirds_and_not_before(world: World) -> None:
     assert early.params == first.params
     assert late.is_new
     assert late.params.certificate != first.params.certificate
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize("wrong_for", [HOUR, 3 * DAY])
+@pytest.mark.parametrize("off", [DAY, 23 * HOUR, -2 * HOUR])
+@pytest.mark.parametrize("whose", ["controllers", "signer", "both"])
+async def test_a_consumer_has_a_certificate_though_a_clock_of_its_provider_is_wrong(
+    world: World, whose: str, off: timedelta, wrong_for: timedelta
+) -> None:
+    """By the signer's clock, which is the API server's; each look comes when the last one said.
+
+    It has it an hour and a half after either clock changed; while the signer's alone is wrong
+    nobody can tell what has ended by it.
+    """
+    changes, late, since = (2 * HOUR, 2 * HOUR + wrong_for), 1.5 * HOUR, timedelta()
+    while since < 5 * DAY:
+        is_wrong = changes[0] <= since < changes[1]
+        mine = off if is_wrong and whose != "signer" else timedelta()
+        its = off if is_wrong and whose != "controllers" else timedelta()
+        world.now, world.ahead = NOW + since + mine, its - mine
+        issued = await world.issuer.issue(REQUEST)
+        is_certain = all(not one <= since < one + late for one in changes)
+        if is_certain and not (is_wrong and whose == "signer"):
+            assert holds(issued.params.certificate, world.now + world.ahead), since
+        since += timedelta(seconds=issued.renew_in_s)
+        assert await world.requests() <= 5 * DAY / (16 * HOUR) + 3 + wrong_for / HOUR
+
+
+def holds(certificate: bytes, now: datetime) -> bool:
+    return pki.started(certificate) <= now < pki.expiry(certificate)
+
+
+async def test_a_certificate_that_is_gone_is_made_again(world: World) -> None:
+    first = await world.issuer.issue(REQUEST)
+    stored = await world.cluster.get(keys.SECRET, SECRET)
+    assert stored
+    await world.cluster.delete(keys.SECRET, SECRET, uid=objects.uid(stored))
+
+    again = await world.issuer.issue(REQUEST)
+
+    assert again.is_new
+    assert again.params.certificate != first.params.certificate
+    assert (await world.issuer.issue(REQUEST)).params == again.params
 
 
 async def test_another_request_gets_another_certificate(world: World) -> None:
@@ -183,14 +228,6 @@ async def test_what_is_stored_and_broken_is_made_anew(world: World) -> None:
     stored = await world.cluster.get(keys.SECRET, SECRET)
     assert stored is not None
     assert base64.b64decode(stored["data"]["certificate"]) == issued.params.certificate
-
-
-def test_two_thirds_count_from_the_signing() -> None:
-    """A certificate of three minutes begins five minutes before it was made."""
-    started, expires = NOW - timedelta(minutes=5), NOW + timedelta(minutes=3)
-
-    assert forge.renewal(started, expires, NOW) == NOW + timedelta(minutes=2)
-    assert forge.renewal(started, expires, None) == NOW + timedelta(seconds=20)
 
 
 def node(name: str, address: str, *labels: str, type_: str = "InternalIP") -> objects.Object:

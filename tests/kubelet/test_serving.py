@@ -239,6 +239,8 @@ async def test_another_authority_of_clients_replaces_the_first(rig: Rig) -> None
 
 # The serving certificate -------------------------------------------------------------------------
 
+HOUR: Final = dt.timedelta(hours=1)
+
 
 @dataclass
 class Signing:
@@ -248,6 +250,7 @@ class Signing:
     installed: list[pki.KeyPair] = field(default_factory=list)
     now: dt.datetime = NOW
     set_back: dt.timedelta = dt.timedelta()
+    life: dt.timedelta = 3 * DAY
 
     def __post_init__(self) -> None:
         self.ca = pki.new_ca("home", now=NOW, lifetime=10 * DAY)
@@ -271,10 +274,16 @@ class Signing:
         everything = self.cluster.everything().items()
         return [obj for (kind, _), obj in everything if kind == keys.CERTIFICATE_SIGNING_REQUEST]
 
+    def at(self, since: dt.timedelta, off: dt.timedelta) -> None:
+        """Set the clock to so long after the beginning, and ``off``."""
+        self.now, self.set_back = NOW + since + off, -off
+
     async def sign(self) -> None:
+        """Sign the last request by the right clock."""
         request = self.requests()[-1]
         csr = base64.b64decode(request["spec"]["request"])
-        made = pki.sign(self.ca, csr, server=True, now=self.now, lifetime=3 * DAY)
+        right = self.now + self.set_back
+        made = pki.sign(self.ca, csr, server=True, now=right, lifetime=self.life)
         status = {"certificate": base64.b64encode(made).decode()}
         key = objects.key_of(request)
         await self.cluster.patch_status(keys.CERTIFICATE_SIGNING_REQUEST, key, status)
@@ -309,11 +318,67 @@ async def test_a_certificate_is_renewed_in_time_though_the_clock_is_set_back() -
     await signing.sign()
     again_s = await signing.reconcile()
 
-    signing.set_back = dt.timedelta(days=1)
-    signing.now += dt.timedelta(seconds=again_s) - signing.set_back
+    signing.at(dt.timedelta(seconds=again_s), -DAY)
     await signing.reconcile()
 
     assert len(signing.requests()) == 2
+
+
+@pytest.mark.parametrize("off", [DAY, -2 * HOUR])
+async def test_a_clock_that_is_wrong_while_it_is_issued_leaves_no_certificate_to_end(
+    off: dt.timedelta,
+) -> None:
+    signing, since = Signing(life=6 * HOUR), dt.timedelta()
+    while since < 12 * HOUR:
+        signing.at(since, off if since < HOUR else dt.timedelta())
+        again_s = await signing.reconcile()
+        assert not signing.installed or holds(signing.installed[-1], NOW + since)
+        if len(signing.requests()) > len(signing.installed):
+            await signing.sign()
+        since += dt.timedelta(seconds=again_s)
+        assert len(signing.requests()) <= 12 / 4 + 2 + 3, "at most three while the clock is wrong"
+
+
+def holds(pair: pki.KeyPair, now: dt.datetime) -> bool:
+    return pki.started(pair.certificate) <= now < pki.expiry(pair.certificate)
+
+
+async def test_a_certificate_that_ended_while_its_signer_was_away_is_renewed_by_the_next() -> None:
+    signing, since = Signing(life=DAY), dt.timedelta()
+    await signing.reconcile()
+    await signing.sign()
+    while since < 2 * DAY:
+        signing.at(since, dt.timedelta())
+        since += dt.timedelta(seconds=await signing.reconcile())
+    assert [holds(one, signing.now) for one in signing.installed] == [False], "served on"
+    assert len(signing.requests()) <= 10, "one that nobody answers is made again in four hours"
+
+    signing.ca = pki.new_ca("next", now=signing.now, lifetime=10 * DAY)
+    await signing.sign()
+    await signing.reconcile()
+
+    assert holds(signing.installed[-1], signing.now)
+    assert pki.is_signed_by(signing.installed[-1].certificate, signing.ca.certificate)
+
+
+async def test_a_request_or_a_key_that_is_gone_is_made_again() -> None:
+    """The key is in the memory of the process alone."""
+    signing = Signing()
+    await signing.reconcile()
+    (asked,) = signing.requests()
+    kind, key = keys.CERTIFICATE_SIGNING_REQUEST, objects.key_of(asked)
+    await signing.cluster.delete(kind, key, uid=objects.uid(asked))
+
+    await signing.reconcile()
+    await signing.reconcile()
+    await signing.sign()
+    await signing.reconcile()
+    signing.__post_init__()
+    await signing.reconcile()
+    await signing.sign()
+    await signing.reconcile()
+
+    assert len(signing.installed) == len(signing.requests()) == 2
 
 
 async def test_a_denied_request_is_made_again_later() -> None:

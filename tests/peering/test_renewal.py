@@ -185,6 +185,30 @@ async def _call(remote: ClusterClient) -> str:
     return ""
 
 
+def test_certificates_that_are_deleted_on_both_sides_are_there_again(both: World) -> None:
+    """The provider signs anew, the consumer takes that over; that of its control plane is held."""
+    control, slice_ = (naming.kubeconfig_secret(one) for one in IDENTITIES)
+    there = (naming.remote_certificate(), naming.remote_certificate("milan"))
+    sides = [("milan", "liqo-tenant-rome", there), ("rome", SPACE, (slice_, control))]
+    gone = [
+        (both[side], space, name, _uid(both[side], space, name))
+        for side, space, names in sides
+        for name in names
+    ]
+    for member, space, name, _ in gone:
+        member.kubectl.run("delete", "secret", "--wait=false", "-n", space, name)
+
+    for member, space, name, uid in gone[:-1]:
+        world.until(lambda: _uid(member, space, name) not in {"", uid}, f"another {name}")  # noqa: B023
+    assert _uid(both["rome"], SPACE, control) == gone[-1][-1]
+    world.until(lambda: _is_accepted(both), "the next certificate to be taken over", ENDED_S)
+
+
+def _uid(member: Member, space: str, name: str) -> str:
+    of_secret = ("get", "secret", "-n", space, name, "--ignore-not-found")
+    return member.kubectl.run(*of_secret, "-o", "jsonpath={.metadata.uid}")
+
+
 def test_a_provider_replaces_its_authority_under_way(both: World) -> None:
     """D14: the consumer takes old and new, and goes on when the old one has gone."""
     milan, lifetime = both["milan"], timedelta(days=1)

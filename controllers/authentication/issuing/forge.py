@@ -59,15 +59,6 @@ class Stored:
         return cls(csr, certificate, times.parse(stamp)) if csr and certificate else None
 
 
-def renewal(started: datetime, expires: datetime, issued_at: datetime | None) -> datetime:
-    """Return when two thirds of a certificate's life are over.
-
-    Its life begins when it was signed: signers date the beginning back (docs/parity.md F-25).
-    """
-    begin = started if issued_at is None else max(started, issued_at)
-    return begin + (expires - begin) * 2 / 3
-
-
 def signing_request(request: Request, lifetime: timedelta) -> Object:
     """Return the CertificateSigningRequest by which the API server's own signer is asked."""
     return {

@@ -10,7 +10,7 @@ from typing import Final
 from apis import keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Object
-from certs import pki
+from certs import pki, policy
 from controllers.authentication.issuing import forge
 from controllers.authentication.issuing.forge import Request, Stored
 from kube import waiting
@@ -96,8 +96,8 @@ class Issuer:
     async def _kept_or_renewed(
         self, request: Request, found: Object | None, stored: Stored
     ) -> Issued:
-        due = _due(stored.certificate, stored.issued_at)
-        if self._clock() < due:
+        now = self._clock()
+        if now < policy.renewal(stored.certificate, stored.issued_at, now):
             return await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
         try:
             certificate = await self._renew(request, found)
@@ -154,8 +154,9 @@ class Issuer:
             certificate=certificate,
             proxy_url=request.proxy_url,
         )
-        remaining = _due(certificate, issued_at) - self._clock()
-        return Issued(params, min(max(remaining.total_seconds(), 1.0), LOOK_S), is_new)
+        now = self._clock()
+        left_s = (policy.renewal(certificate, issued_at, now) - now).total_seconds()
+        return Issued(params, min(max(left_s, 1.0), LOOK_S), is_new)
 
     async def _api_server(self, announced: str) -> str:
         if self._entrance.address:
@@ -178,7 +179,3 @@ class Issuer:
         level = logging.ERROR if is_late else logging.WARNING
         fields = {"cluster": request.consumer, "secret": str(request.secret), "reason": reason}
         logger.log(level, "certificate of a consumer could not be renewed", extra=fields)
-
-
-def _due(certificate: bytes, issued_at: datetime | None) -> datetime:
-    return forge.renewal(pki.started(certificate), pki.expiry(certificate), issued_at)
