@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from apis import conditions, keys, naming, objects, resources
-from apis.objects import Key, Object, named
+from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
 from controllers import views
 from controllers.granting.grants.forge.applications import Standard
@@ -84,6 +85,10 @@ class Provider:
         body = {"clusterID": cluster_id, **spec}
         obj = named(keys.TENANT, Key(self.space(tenant), cluster_id), spec=body)
         await self.cluster.create(keys.TENANT, obj)
+
+    async def tenant(self, tenant: str = ROME) -> Object:
+        key = Key(self.space(tenant), f"{tenant}-{self.unique}")
+        return await there(self.cluster, keys.TENANT, key)
 
     async def condition(self, condition: str, tenant: str = ROME) -> None:
         key = Key(self.space(tenant), f"{tenant}-{self.unique}")
@@ -850,7 +855,7 @@ async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_oth
 
 
 async def test_what_nobody_limits_takes_no_room_in_the_ledger(provider: Provider) -> None:
-    """X8: it is one object for all tenants, and each may ask for 64 resources by long names."""
+    """X8: a tenant may ask for 64 resources by long names in each of its slices."""
     names = {f"{'x' * 60}.example/{'y' * 55}{number}": "1" for number in range(60)}
     await provider.policy("default", limits={"cpu": "100"})
     keys_ = [await provider.ask(f"pool{number}", cpu="1", **names) for number in range(16)]
@@ -859,11 +864,11 @@ async def test_what_nobody_limits_takes_no_room_in_the_ledger(provider: Provider
     await provider.settle()
 
     assert all([(await provider.answer(key))[0] == "Accepted" for key in keys_])
-    status = (await there(provider.cluster, keys.PROVIDER_POLICY, Key("", "default")))["status"]
-    booked = {name for entry in status["grants"] for name in entry["resources"]}
+    ledger = (await provider.tenant())["status"]["ledger"]
+    booked = {name for entry in ledger["grants"] for name in entry["resources"]}
     assert "cpu" in booked
     assert booked.isdisjoint(names)
-    assert len(objects.canonical(status)) < 400 * len(status["grants"])
+    assert len(objects.canonical(ledger)) < 400 * len(ledger["grants"])
 
 
 async def test_a_status_that_cannot_be_written_keeps_no_quota_open(provider: Provider) -> None:
@@ -912,17 +917,215 @@ async def test_what_is_kept_of_a_slice_goes_with_its_tenant(provider: Provider) 
     await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
     await provider.settle()
 
-    async def noted() -> set[str]:
-        found = await provider.cluster.get_live(keys.PROVIDER_POLICY, Key("", "default"))
-        listed = ((found or {}).get("status") or {}).get("cordoned") or []
-        return {one["namespace"] for one in listed} & {key.namespace}
-
-    assert await noted() == {key.namespace}
-    for kind, where in (
-        (keys.RESOURCE_SLICE, key),
-        (keys.TENANT, Key(key.namespace, f"{ROME}-{provider.unique}")),
-    ):
-        found = await there(provider.cluster, kind, where)
-        await provider.cluster.delete(kind, where, uid=objects.uid(found))
+    await gone(provider, key)
+    tenant = await provider.tenant()
+    await provider.cluster.delete(keys.TENANT, objects.key_of(tenant), uid=objects.uid(tenant))
     await provider.settle()
-    assert await noted() == set()
+    await provider.add_tenant()
+    await provider.ask()
+    await provider.settle()
+
+    assert keys.CORDON not in objects.annotations(await provider.slice(key))
+    assert (await provider.answer(key))[0] == "Accepted"
+
+
+# One ledger a tenant ------------------------------------------------------------------------------
+
+
+async def test_what_all_tenants_share_stays_small_whatever_they_ask_for(
+    provider: Provider,
+) -> None:
+    """X8: what is written for every division has no part that a tenant makes larger."""
+    await provider.policy("default", limits={"cpu": "1000"})
+    sizes = []
+    for tenant in ("turin", "bari"):
+        await provider.add_tenant(tenant)
+        for number in range(8):
+            await provider.ask(f"pool{number}", tenant=tenant, cpu="1")
+        await provider.settle()
+        found = await there(provider.cluster, keys.PROVIDER_POLICY, Key("", "default"))
+        sizes.append(found["status"].keys())
+        ledger = (await provider.tenant(tenant))["status"]["ledger"]
+        assert [one["name"] for one in ledger["grants"]] == [f"pool{n}" for n in range(8)]
+
+    assert sizes == [{"keeper", "round"}] * 2
+
+
+async def test_a_ledger_that_cannot_be_written_holds_up_its_own_tenant_only(
+    provider: Provider,
+) -> None:
+    await provider.policy("default", limits={"cpu": "10"})
+    old = await provider.ask("old", cpu="2")
+    await provider.settle()
+    what = ("patch_status", str(keys.TENANT), objects.key_of(await provider.tenant()))
+    provider.cluster.refuses[what] = InvalidError("too large")
+    new = await provider.ask("new", cpu="3")
+    changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
+    await provider.cluster.patch(keys.RESOURCE_SLICE, old, changes)
+    await provider.add_tenant("naples")
+    other = await provider.ask(tenant="naples", cpu="4")
+
+    for _ in range(3):
+        with pytest.raises(InvalidError, match="too large"):
+            await provider.settle()
+
+    assert (await provider.answer(new))[0] == ""
+    assert (await provider.quota(old) or {})["spec"]["cordoned"] is True
+    assert (await provider.granted(other))["cpu"] == "4"
+    provider.cluster.refuses.clear()
+    await provider.settle()
+    assert (await provider.granted(new))["cpu"] == "3"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("has_policy", [True, False])
+@pytest.mark.parametrize("tenants", [("rome", "naples"), ("naples", "rome")])
+async def test_of_two_leaders_in_any_order_none_grants_what_the_other_did(
+    tick: Tick, tenants: tuple[str, str], *, has_policy: bool, is_new: bool
+) -> None:
+    """Each stops before one of its writes; between them a tenant asks whom the first never saw."""
+    for first, second in itertools.product(range(1, 7), range(1, 9)):
+        cluster = FakeCluster(strict=True)
+        provider = Provider(cluster, "x", tick)
+        for tenant in tenants:
+            await provider.add_tenant(tenant)
+        if has_policy:
+            await provider.policy("default")
+        leaders = [Leader(provider), Leader(provider)]
+        provider.free = resources.parse({"cpu": "10", "memory": "10Gi"})
+        one = await provider.ask(class_="shared")
+        if not is_new:
+            await settle(leaders[0].loop, ALL, leaders[0].cluster)
+        async with watched_sums(cluster, provider.unique) as most:
+            provider.free = resources.parse({"cpu": "100", "memory": "100Gi"})
+            await leaders[0].divide(before=first)
+            other = await provider.ask(class_="shared", tenant="naples")
+            await leaders[1].divide(before=second)
+            for leader in leaders:
+                await leader.go_on()
+            for _ in range(3):
+                await provider.settle()
+                tick.now += 60
+            assert most() <= resources.parse({"cpu": "90"})["cpu"].nanos, (first, second)
+        for key in (one, other):
+            assert (await provider.granted(key))["cpu"] == "45", (first, second)
+
+
+class Leader:
+    """One that divides, and stops before one of its writes."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.cluster = Halting(provider.cluster)
+        whole, provider.cluster = provider.cluster, self.cluster
+        self.loop = provider.elected()
+        provider.cluster = whole
+
+    async def divide(self, *, before: int) -> None:
+        """Divide until it has come to that write, or to the end."""
+        self.cluster.left = before
+        self._task = asyncio.create_task(self.loop.reconcile(ALL))
+        reached = asyncio.create_task(self.cluster.reached.wait())
+        await asyncio.wait([self._task, reached], return_when=asyncio.FIRST_COMPLETED)
+        reached.cancel()
+
+    async def go_on(self) -> None:
+        self.cluster.goes_on.set()
+        with contextlib.suppress(AlreadyExistsError, ConflictError, ExceptionGroup):
+            await self._task
+
+
+class Halting(Ledger):
+    """A cluster of which a write waits, and all that come after it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.left = math.inf
+        self.reached, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def _halt(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.reached.set()
+            await self.goes_on.wait()
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        await self._halt()
+        return await super().create(kind, obj)
+
+    async def patch(
+        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
+    ) -> Object:
+        await self._halt()
+        return await super().patch(kind, key, changes, subresource=subresource)
+
+    async def patch_status(
+        self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
+    ) -> Object:
+        await self._halt()
+        return await super().patch_status(kind, key, status, metadata=metadata)
+
+
+async def test_the_ledger_of_all_tenants_is_moved_into_theirs_and_nothing_is_lost(
+    provider: Provider, tick: Tick
+) -> None:
+    """As a version before left it: a grant that may still be written, a slice that is away."""
+    await provider.add_tenant("naples")
+    asking = await provider.ask("asking", "shared", tenant="naples")
+    space = provider.space()
+    old = {
+        "keeper": "of-before",
+        "grants": [
+            {
+                "namespace": space, "name": "late", "clusterID": f"{ROME}-{provider.unique}",
+                "class": "shared", "resources": {"cpu": "80"},
+            },
+        ],
+        "cordoned": [{"namespace": space, "name": "away", "uid": "1", "cordoned": True}],
+    }  # fmt: skip
+    await provider.policy("default")
+    where = keys.PROVIDER_POLICY, Key("", "default")
+    await provider.cluster.patch_status(*where, old)
+    what = ("patch_status", str(keys.TENANT), objects.key_of(await provider.tenant()))
+    provider.cluster.refuses[what] = InvalidError("too large")
+
+    with pytest.raises(InvalidError, match="too large"):
+        await provider.settle()
+
+    kept = (await there(provider.cluster, *where))["status"]
+    assert (kept["grants"], kept["cordoned"]) == (old["grants"], old["cordoned"])
+    assert (await provider.granted(asking))["cpu"] == "10", "all that is not given to the other"
+
+    provider.cluster.refuses.clear()
+    provider.loop = provider.elected()
+    await provider.settle()
+
+    assert (await there(provider.cluster, *where))["status"].keys() == {"keeper", "round"}
+    ledger = (await provider.tenant())["status"]["ledger"]
+    assert ledger["grants"] == [{"name": "late", "class": "shared", "resources": {"cpu": "80"}}]
+    assert ledger["cordoned"] == [{"name": "away", "uid": "1", "cordoned": True}]
+    assert (await provider.granted(asking))["cpu"] == "10"
+    away = await provider.ask("away")
+    tick.now += 60
+    await provider.settle()
+    assert objects.annotations(await provider.slice(away))[keys.CORDON] == "true"
+    assert (await provider.granted(asking))["cpu"] == "90"
+    assert "grants" not in (await provider.tenant())["status"]["ledger"]
+
+
+async def test_where_tenants_can_have_no_ledger_it_says_so_and_grants_nothing(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CRD of an older version: its API server drops the field without a word."""
+    await provider.policy("default", limits={"cpu": "10"})
+    key = await provider.ask(cpu="1")
+    patch_status = provider.cluster.patch_status
+
+    async def pruned(kind: Kind, where: Key, status: Object, **of: Any) -> Object:
+        known = {name: value for name, value in status.items() if name != "ledger"}
+        return await patch_status(kind, where, known if kind == keys.TENANT else status, **of)
+
+    monkeypatch.setattr(provider.cluster, "patch_status", pruned)
+    with pytest.raises(InvalidError, match=r"status\.ledger: run liqoctl install"):
+        await provider.settle()
+
+    assert (await provider.answer(key))[0] == ""

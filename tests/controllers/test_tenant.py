@@ -535,6 +535,8 @@ async def test_who_is_drained_here_is_used_as_before(milan: Milan) -> None:
 async def test_drained_loses_all_and_active_gets_its_rights_back(milan: Milan) -> None:
     await milan.fake.create(keys.TENANT, tenant())
     await milan.settle()
+    ledger = {"keeper": "a", "grants": [{"name": "pool", "resources": {"cpu": "1"}}]}
+    await milan.fake.patch_status(keys.TENANT, WHERE, {"ledger": ledger})
     await milan.fake.create(keys.RENEW, replica(keys.RENEW, "controlplane-milan"))
     await milan.fake.patch(keys.TENANT, WHERE, {"spec": {"tenantCondition": "Drained"}})
     await milan.settle()
@@ -546,6 +548,8 @@ async def test_drained_loses_all_and_active_gets_its_rights_back(milan: Milan) -
     assert drained == ((False, False), ("False", "Drained"))
     assert not await milan.is_there(keys.RENEW, Key(SPACE, "controlplane-milan"))
     assert await milan.has_rights() == (True, True)
+    found = await there(milan.fake, keys.TENANT, WHERE)
+    assert found["status"]["ledger"] == ledger, "who divides what is granted keeps it there"
 
 
 async def test_cordoned_marks_the_slices_and_active_unmarks_them(milan: Milan) -> None:

@@ -160,10 +160,15 @@ def state(
 
 
 def status(obj: Object, conditions_: list[Object], params: AuthParams | None) -> Object:
-    """Return the whole status; ``params`` None keeps those that were shown before."""
-    shown = params.shown() if params else objects.status(obj).get("authParams")
+    """Return the whole status; ``params`` None keeps those that were shown before.
+
+    The ledger of what the consumer is granted is left as it is: ``controllers.granting.grants``.
+    """
+    before = objects.status(obj)
+    shown = params.shown() if params else before.get("authParams")
     known: Object = {"tenantNamespace": obj["metadata"]["namespace"], "conditions": conditions_}
-    return {**known, "authParams": shown} if shown else known
+    beside = {"authParams": shown, "ledger": before.get("ledger")}
+    return known | {name: value for name, value in beside.items() if value}
 
 
 def is_consumers(kind: Kind, found: Object, consumer: str) -> bool:

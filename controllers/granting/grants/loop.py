@@ -16,6 +16,8 @@ from kube.informer import Change
 from kube.process import Loop
 from kube.runner import Runner, Source
 
+_BY_SPEC: Final = frozenset(kind.kind for kind in (keys.QUOTA, keys.TENANT, keys.PROVIDER_POLICY))
+"""Of these the status is nothing to us: what pods have booked, and what we write ourselves."""
 _VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
 BACK_OFF_S: Final = 10.0
 """So soon all are looked at again, where one slice cannot be written for ever."""
@@ -65,9 +67,9 @@ def controller(manager: Manager) -> Term:
 
 
 def _everything(change: Change[Object]) -> Iterable[Key]:
-    is_quota = (change.new or change.old or {}).get("kind") == keys.QUOTA.kind
-    if is_quota and change.old and change.new and change.old["spec"] == change.new["spec"]:
-        return []  # what is booked in it is nothing to us
+    kind = (change.new or change.old or {}).get("kind")
+    if kind in _BY_SPEC and change.old and change.new and change.old["spec"] == change.new["spec"]:
+        return []
     return [ALL]
 
 

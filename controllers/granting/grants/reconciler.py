@@ -1,7 +1,7 @@
-"""Grants every slice its resources: ledger first, then statuses, then Quotas; in one loop.
+"""Grants every slice its resources: ledgers first, then statuses, then Quotas; in one loop.
 
-The ledger is the status of the ProviderPolicy ``default``, written by compare-and-swap before
-anybody gets more, so that no two processes give the same away.
+What is booked in the ledgers, one a tenant, is seen by whoever divides next, before anybody gets
+more; so no two processes give the same away (``ledger``).
 Source: docs/parity.md § 4.5, 4.6, 4.17; SEC-A15.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, naming, objects, policies, slices, whose
+from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
@@ -23,10 +23,10 @@ from controllers.granting.grants.forge import applications, division, marks, wri
 from controllers.granting.grants.forge.applications import Application, Entry, Seen, Standard
 from controllers.granting.grants.forge.division import Claim, Share
 from controllers.granting.grants.forge.marks import Mark
+from controllers.granting.grants.ledger import POLICY, Ledgers
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.errors import (
-    AlreadyExistsError,
     BusyError,
     ConflictError,
     ForbiddenError,
@@ -39,9 +39,6 @@ from kube.reconcile import TerminalError
 
 ALL: Final = Key("", "grants")
 """The one key: what one slice gets depends on all others."""
-LEDGER: Final = Key("", policies.DEFAULT)
-LATE_S: Final = 40.0
-"""A write of somebody else, or one that got no answer, has happened by then or never will."""
 NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
@@ -78,7 +75,7 @@ class _Look:
 
     @property
     def needs_ledger(self) -> bool:
-        return any(claim.is_shared or claim.policy.limits for claim in self.claims.values())
+        return any(claim.is_bounded for claim in self.claims.values())
 
 
 class GrantsReconciler:
@@ -96,37 +93,39 @@ class GrantsReconciler:
         tick: Callable[[], float],
     ) -> None:
         self._cluster, self._observed = cluster, observed
-        self._standard, self._term = standard, term
-        self._events, self._clock, self._tick = events, clock, tick
-        self._doubts = _Doubts(tick)
+        self._standard = standard
+        self._events, self._clock = events, clock
+        self._ledgers = Ledgers(cluster, term, tick)
         self.is_shared = False
         """Whether what is free counts: some slice is a part of it."""
 
     async def reconcile(self, key: Key) -> float | None:
         if key != ALL:
             return None
-        ledger = await self._cluster.get_live(keys.PROVIDER_POLICY, LEDGER)
+        policy = await self._cluster.get_live(keys.PROVIDER_POLICY, POLICY)
         try:
-            look = await self._look(ledger)
+            look = await self._look(policy)
         except (ForbiddenError, NotFoundError) as error:
             await self._tell_withheld(error)
             raise
         if look is None:
             return NOT_YET_S
-        await self._grant(ledger, look)
+        await self._grant(policy, look)
         return None if all(share.is_final for share in look.shares.values()) else NOT_YET_S
 
-    async def _grant(self, ledger: Object | None, look: _Look) -> None:
-        entries = written.entries(look.claims, look.shares, look.pooled)
-        await self._book(ledger, entries if look.needs_ledger else None, look.marks)
+    async def _grant(self, policy: Object | None, look: _Look) -> None:
         failures = [*look.failures, *await self._close(look)]  # what protects goes first
-        upkeep.raise_all([*failures, *await self._write_all(look, written.parsed(entries))])
+        entries = written.entries(look.claims, look.shares, look.pooled)
+        unbooked = await self._ledgers.book(
+            policy, look.seen.tenants, entries if look.needs_ledger else None, look.marks
+        )
+        failures += dict.fromkeys(unbooked.values())
+        upkeep.raise_all([*failures, *await self._write_all(look, entries, unbooked.keys())])
 
     # Looking -----------------------------------------------------------------------------------
 
-    async def _look(self, ledger: Object | None) -> _Look | None:
-        seen = await self._seen(ledger)
-        known = marks.parsed(objects.status(ledger).get("cordoned") or ())
+    async def _look(self, policy: Object | None) -> _Look | None:
+        seen, known = await self._seen(policy)
         marked, failures = await self._marked(seen.slices, known)
         seen = dataclasses.replace(seen, slices=marked)
         found = applications.applications(seen, self._standard)
@@ -170,25 +169,26 @@ class GrantsReconciler:
                     marked[key] = {**obj, "metadata": metadata}
         return marked, failures
 
-    async def _seen(self, ledger: Object | None) -> Seen:
-        found, quotas = await asyncio.gather(
-            self._cluster.list(_REPLICAS), self._cluster.list(Selection(keys.QUOTA, Object))
+    async def _seen(self, policy: Object | None) -> tuple[Seen, Mapping[Key, Mark]]:
+        """Return what there is, and which slices are kept in check."""
+        found, quotas, tenants = await asyncio.gather(
+            self._cluster.list(_REPLICAS),
+            self._cluster.list(Selection(keys.QUOTA, Object)),
+            self._cluster.list(selections.TENANTS),
         )
         known = dict(await self._observed.policies())
-        known.pop(LEDGER, None)
-        if ledger is not None:
-            known[LEDGER] = ledger
-        status = objects.status(ledger)
-        entries = written.parsed(status.get("grants") or ())
-        if status.get("keeper") not in {None, self._term}:
-            self._doubts.add(entries)
-        return Seen(
+        known.pop(POLICY, None)
+        if policy is not None:
+            known[POLICY] = policy
+        booked = self._ledgers.read(policy, tenants.items)
+        seen = Seen(
             slices=found.items,
             quotas=quotas.items,
-            tenants=await self._observed.tenants(),
+            tenants=tenants.items,
             policies=known,
-            ledger=self._doubts.about(entries),
+            ledger=booked.entries,
         )
+        return seen, booked.marks
 
     # Writing -----------------------------------------------------------------------------------
 
@@ -208,45 +208,21 @@ class GrantsReconciler:
                 with contextlib.suppress(ConflictError, InvalidError, BusyError):
                     await self._write_status(one.obj, status)
 
-    async def _book(
-        self, ledger: Object | None, entries: Sequence[Object] | None, kept: Mapping[Key, Mark]
-    ) -> None:
-        """Write what is granted, if somebody has to know, and which slices are kept in check."""
-        if ledger is None and entries is None and not kept:
-            return
-        if ledger is None:
-            ledger = await self._make_ledger()
-        before: Object = objects.status(ledger)
-        wanted = {name: value for name, value in before.items() if name != "cordoned"}
-        if entries is not None:
-            wanted |= {"keeper": self._term, "grants": list(entries)}
-        if kept:
-            wanted["cordoned"] = marks.shown(kept)
-        if changes := objects.merge_patch(before, wanted):
-            version = {"resourceVersion": ledger["metadata"]["resourceVersion"]}
-            await self._cluster.patch_status(
-                keys.PROVIDER_POLICY, LEDGER, changes, metadata=version
-            )
-
-    async def _make_ledger(self) -> Object:
-        logger.info("Creating the providerpolicy that keeps the ledger")
-        made = objects.named(keys.PROVIDER_POLICY, LEDGER, spec={})
-        try:
-            return await self._cluster.create(keys.PROVIDER_POLICY, made)
-        except AlreadyExistsError as error:
-            raise ConflictError(f"providerpolicy {LEDGER} appeared meanwhile") from error
-
-    async def _write_all(self, look: _Look, entries: Mapping[Key, Entry]) -> list[Exception]:
+    async def _write_all(
+        self, look: _Look, entries: Mapping[Key, Entry], unbooked: Collection[str]
+    ) -> list[Exception]:
         storage = written.storage_classes((await self._observed.storage_classes()).values())
 
         async def write(one: Application) -> None:
+            key = one.claim.key
+            is_held_up = one.claim.is_bounded and key.namespace in unbooked
+            share = None if is_held_up else look.shares.get(key)
             try:
-                await self._write(one, look, storage)
+                await self._write(one, share, look, storage)
             except _REFUSED:
                 raise  # it did not happen
             except BaseException:
-                key = one.claim.key
-                self._doubts.add({key: entries[key]} if key in entries else {})
+                self._ledgers.doubt({key: entries[key]} if key in entries else {})
                 raise
 
         answers = await asyncio.gather(
@@ -255,12 +231,15 @@ class GrantsReconciler:
         return [answer for answer in answers if isinstance(answer, Exception)]
 
     async def _write(
-        self, application: Application, look: _Look, storage: Sequence[OfferedClass]
+        self,
+        application: Application,
+        share: Share | None,
+        look: _Look,
+        storage: Sequence[OfferedClass],
     ) -> None:
         obj = application.obj
         if objects.is_terminating(obj):
             return
-        share = look.shares.get(application.claim.key)
         is_cordoned = self._is_cordoned(application, look)
         if is_cordoned:  # also where its status can be written no more
             await self._write_quota(obj, application, look, is_cordoned=True)
@@ -325,24 +304,3 @@ class GrantsReconciler:
             raise TerminalError("NameTaken", message)
         if changes := written.quota_changes(found, wanted, obj):
             await self._cluster.patch(keys.QUOTA, objects.key_of(wanted), changes)
-
-
-class _Doubts:
-    """What may still be written by a process before us, or by a call that got no answer."""
-
-    def __init__(self, tick: Callable[[], float]) -> None:
-        self._tick = tick
-        self._entries: dict[Key, Entry] = {}
-        self._until = 0.0
-
-    def add(self, entries: Mapping[Key, Entry]) -> None:
-        """Doubt ``entries`` for as long as their writes may be on their way."""
-        self._entries.update(entries)
-        self._until = self._tick() + LATE_S
-
-    def about(self, entries: Mapping[Key, Entry]) -> dict[Key, Entry]:
-        """Return ``entries``, with amounts only where they are in doubt."""
-        if self._tick() >= self._until:
-            self._entries.clear()
-        certain = {key: Entry(entry.class_, {}) for key, entry in entries.items()}
-        return {**certain, **self._entries}

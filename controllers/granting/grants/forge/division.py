@@ -36,6 +36,11 @@ class Claim:
     """It gets nothing any more, and counts until it is gone."""
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether what it gets depends on what others have."""
+        return self.is_shared or bool(self.policy.limits)
+
+    @property
     def age(self) -> tuple[str, Key]:
         """Return what sorts claims, the oldest first."""
         return self.created, self.key

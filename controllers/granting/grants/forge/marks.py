@@ -1,8 +1,8 @@
 """Cordon and drain of slices, kept where their consumers cannot take them away. Pure.
 
 They are annotations of the replica, as Liqo has them, and go with it when its consumer deletes it.
-So the ledger notes them with the UID of the replica: one of another UID was made again and gets
-them back, one of the same UID without them was taken back by the provider.
+So the ledger of the tenant notes them with the UID of the replica: one of another UID was made
+again and gets them back, one of the same UID without them was taken back by the provider.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +23,13 @@ class Mark(NamedTuple):
     """The annotations that are there and say yes."""
 
 
-def parsed(listed: Iterable[Object]) -> dict[Key, Mark]:
-    """Return what ``status.cordoned`` of the ProviderPolicy ``default`` says."""
+def parsed(listed: Iterable[Object], namespace: str = "") -> dict[Key, Mark]:
+    """Return what ``cordoned`` of the ledger of the tenant in ``namespace`` says.
+
+    Without that, of the ledger of all tenants, as was kept before: its marks name theirs.
+    """
     return {
-        Key(one["namespace"], one["name"]): Mark(
+        Key(namespace or one["namespace"], one["name"]): Mark(
             one["uid"], frozenset(name for field, name in _FIELDS.items() if one.get(field))
         )
         for one in listed
@@ -34,10 +37,9 @@ def parsed(listed: Iterable[Object]) -> dict[Key, Mark]:
 
 
 def shown(marks: Mapping[Key, Mark]) -> list[Object]:
-    """Return ``marks`` as they stand there; ``parsed`` is the inverse."""
+    """Return the ``marks`` of one tenant as they stand there; ``parsed`` is the inverse."""
     return [
         {
-            "namespace": key.namespace,
             "name": key.name,
             "uid": mark.uid,
             **{field: True for field, name in _FIELDS.items() if name in mark.names},

@@ -177,44 +177,50 @@ def closed(found: Object, *, is_cordoned: bool) -> Object:
 # The ledger ---------------------------------------------------------------------------------------
 
 
-def parsed(grants: Iterable[Object]) -> dict[Key, Entry]:
-    """Return what ``status.grants`` of the ProviderPolicy ``default`` says.
+def ledger(tenant: Object) -> Object:
+    """Return the ledger of a Tenant, {} where it has none."""
+    found: Object = objects.status(tenant).get("ledger") or {}
+    return found
 
-    What cannot be read was not written by us; statuses and Quotas still count.
+
+def parsed(grants: Iterable[Object], namespace: str = "") -> dict[Key, Entry]:
+    """Return what ``grants`` of the ledger of the tenant in ``namespace`` says.
+
+    Without that, of the ledger of all tenants, as was kept before: its entries name theirs. What
+    cannot be read was not written by us; statuses and Quotas still count.
     """
     found = {}
     for one in grants:
         with contextlib.suppress(ValueError):
             amounts = resources.parse(one.get("resources"))
-            found[Key(one["namespace"], one["name"])] = Entry(one.get("class") or "", amounts)
+            key = Key(namespace or one["namespace"], one["name"])
+            found[key] = Entry(one.get("class") or "", amounts)
     return found
+
+
+def shown(entries: Mapping[Key, Entry]) -> list[Object]:
+    """Return the entries of one tenant as they stand in its ledger; ``parsed`` is the inverse."""
+    return [
+        {"name": key.name, "class": entry.class_, "resources": resources.to_json(entry.amounts)}
+        for key, entry in sorted(entries.items())
+    ]
 
 
 def entries(
     claims: Mapping[Key, Claim], shares: Mapping[Key, Share], pooled: Collection[str]
-) -> list[Object]:
-    """Return the ledger: what each claim may hold until it has been seen to be less.
+) -> dict[Key, Entry]:
+    """Return what is booked: what each claim may hold until it has been seen to be less.
 
     Of that only what is bounded: by a limit, or in class ``shared`` by what is free, ``pooled``.
     Whatever else consumers ask for has no room in one object. Source: docs/parity.md X8.
     """
-    held = {
-        key: _held(
-            claim, shares.get(key), {*claim.policy.limits, *(pooled if claim.is_shared else ())}
-        )
-        for key, claim in sorted(claims.items())
-    }
-    return [
-        {
-            "namespace": key.namespace,
-            "name": key.name,
-            "clusterID": claims[key].tenant,
-            "class": slices.SHARED_CLASS if claims[key].is_shared else slices.DEFAULT_CLASS,
-            "resources": resources.to_json(amounts),
-        }
-        for key, amounts in held.items()
-        if amounts
-    ]
+    booked = {}
+    for key, claim in claims.items():
+        bounded = {*claim.policy.limits, *(pooled if claim.is_shared else ())}
+        if amounts := _held(claim, shares.get(key), bounded):
+            class_ = slices.SHARED_CLASS if claim.is_shared else slices.DEFAULT_CLASS
+            booked[key] = Entry(class_, amounts)
+    return booked
 
 
 def _held(claim: Claim, share: Share | None, bounded: Collection[str]) -> dict[str, Quantity]:
