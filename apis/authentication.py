@@ -33,6 +33,11 @@ class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     role_ref: dict[str, Any] = {}
     subjects: list[dict[str, Any]] | None = None
 
+    @classmethod
+    def of(cls, obj: Object) -> "Binding":
+        """Return what ``obj`` says."""
+        return msgspec.convert(obj, cls)
+
     def names(self) -> set[str]:
         """Return the users and groups that it gives rights to."""
         users = ("User", "Group")

@@ -12,7 +12,8 @@ class Reconciler(Protocol):
         """Return the seconds until the next look, or None to wait for an event.
 
         Raises:
-            TerminalError: retrying cannot help; the loop records it and forgets the key.
+            TerminalError: retrying cannot help; the loop records it, and waits for an event, or
+                long.
             Exception: anything else is retried with backoff.
         """
         ...

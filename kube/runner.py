@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 DRAIN_S: Final = 10.0
 _TOLD: Final = 13
 """So often a back-off doubles before it is the longest of what a server does not let."""
+GIVEN_UP_S: Final = 600.0
+"""Until what was given up is looked at again: what it rests on may not have been seen to change."""
 RECONCILE_S: Final = 300.0
 """A reconcile that takes longer is cut off and retried: each of its calls has a deadline."""
 
@@ -49,8 +51,9 @@ class Source(Generic[T]):
 class Runner:
     """Calls ``reconciler`` for each key of ``sources``, ``workers`` keys at a time.
 
-    A key that failed again and again waits no longer than ``back_off_s``. Keys of different
-    ``line`` take turns, by default those of different namespaces.
+    A key that failed again and again waits no longer than ``back_off_s``; one that no retry can
+    help is looked at after ``given_up_s``, if nothing changes before. Keys of different ``line``
+    take turns, by default those of different namespaces.
     """
 
     def __init__(  # noqa: PLR0913  # the knobs of a loop, all with defaults
@@ -65,6 +68,7 @@ class Runner:
         line: Callable[[Key], Hashable] = _by_namespace,
         deadline_s: float = RECONCILE_S,
         back_off_s: float = MAX_S,
+        given_up_s: float = GIVEN_UP_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -75,6 +79,8 @@ class Runner:
         self._queue: Queue[Key] = queue if queue is not None else Queue(line=line)
         self._deadline_s = deadline_s
         self._back_off_s = back_off_s
+        self._given_up_s = given_up_s
+        self._given_up: dict[Key, str] = {}
         self._clock = clock
         self._since: dict[Key, float] = {}
         self._ids = itertools.count(1)
@@ -197,6 +203,7 @@ class Runner:
             self._put_off(key, error)
         else:
             self._queue.forget(key)
+            self._given_up.pop(key, None)
             self._outcomes["done" if again_s is None else "again"].inc()
             if again_s is not None:
                 self._queue.add_after(key, again_s)
@@ -204,8 +211,12 @@ class Runner:
     def _give_up(self, key: Key, error: TerminalError) -> None:
         self._outcomes["terminal"].inc()
         self._queue.forget(key)
-        fields = {"reason": error.reason, "error": str(error)}
-        logger.warning("gave up until something changes", extra=fields)
+        self._queue.add_after(key, self._given_up_s)
+        is_news = self._given_up.get(key) != str(error)
+        self._given_up[key] = str(error)
+        fields = {"reason": error.reason, "error": str(error), "retry_in_s": self._given_up_s}
+        level = logging.WARNING if is_news else logging.DEBUG
+        logger.log(level, "gave up until something changes", extra=fields)
 
     def _put_off(self, key: Key, error: Exception) -> None:
         self._retries.inc()

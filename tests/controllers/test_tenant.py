@@ -15,12 +15,12 @@ from certs import identity, pki
 from controllers import upkeep, views
 from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
+from controllers.authentication.tenant.reconciler import REFUSED_S, Observed, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Selection
 from kube.errors import BusyError, InvalidError
 from tests import factories, signers
-from tests.controllers.support import Ledger, Told, end, make, settle, there
+from tests.controllers.support import Ledger, Told, end, ensure_namespace, make, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -77,6 +77,22 @@ class Milan:
 
     async def settle(self) -> None:
         await settle(self.reconciler, WHERE, self.cluster)
+
+    async def bind(self, pair: tuple[Kind, Binding]) -> None:
+        kind, binding = pair
+        key = Key(binding.metadata.namespace, binding.metadata.name)
+        await ensure_namespace(self.fake, key.namespace)
+        made = named(kind, key, roleRef=binding.role_ref, subjects=binding.subjects)
+        await self.fake.create(kind, made)
+        self.bindings.append(pair)
+
+    async def unbind(self, *, is_seen: bool = True) -> None:
+        for kind, binding in self.bindings:
+            key = Key(binding.metadata.namespace, binding.metadata.name)
+            found = await there(self.fake, kind, key)
+            await self.fake.delete(kind, key, uid=objects.uid(found))
+        if is_seen:
+            self.bindings.clear()
 
     async def ready(self) -> tuple[str, str]:
         found = await there(self.fake, keys.TENANT, WHERE)
@@ -281,7 +297,7 @@ def binding(user: str, *, kind: str = "User", role: str = "admin") -> tuple[Kind
 
 @pytest.mark.parametrize("kind", ["User", "Group"])
 async def test_a_name_that_somebody_has_is_refused_and_named(milan: Milan, kind: str) -> None:
-    milan.bindings.append(binding("rome", kind=kind))
+    await milan.bind(binding("rome", kind=kind))
     await milan.fake.create(keys.TENANT, tenant())
 
     await milan.settle()
@@ -299,17 +315,44 @@ async def test_a_name_that_somebody_gets_later_costs_every_right_until_it_is_gon
 ) -> None:
     await milan.fake.create(keys.TENANT, tenant())
     await milan.settle()
-    milan.bindings.append(binding("rome"))
+    await milan.bind(binding("rome"))
     milan.now += timedelta(hours=20)
 
     await milan.settle()
     during = await milan.has_rights(), await milan.ready(), milan.signed()
-    milan.bindings.clear()
+    await milan.unbind()
     await milan.settle()
 
     assert during == ((False, False), ("False", "NameCollision"), 1)
     assert await milan.has_rights() == (True, True)
     assert await milan.ready() == ("True", "TenantReady")
+
+
+async def test_who_is_refused_is_looked_at_again_though_no_event_says_so(milan: Milan) -> None:
+    """The watch of bindings is silent: the cache has one that is gone."""
+    await milan.bind(binding("rome"))
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    assert milan.told.reasons == ["NameCollision"]
+    before = len(milan.cluster.writes)
+
+    assert await milan.reconciler.reconcile(WHERE) == REFUSED_S
+    assert milan.cluster.writes[before:] == []
+    assert milan.told.reasons == ["NameCollision"], "once, and not at each look"
+    await milan.unbind(is_seen=False)
+    await milan.settle()
+
+    assert await milan.ready() == ("True", "TenantReady")
+
+
+async def test_a_binding_that_the_cache_alone_has_takes_no_right_away(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    milan.bindings.append(binding("rome"))
+
+    await milan.settle()
+
+    assert await milan.has_rights() == (True, True)
 
 
 def test_bindings_of_ours_and_of_others_are_no_collision() -> None:

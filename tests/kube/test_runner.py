@@ -317,6 +317,21 @@ async def test_what_cannot_be_helped_is_forgotten() -> None:
     assert recording.seen == [A, A, B]
 
 
+async def test_what_cannot_be_helped_is_looked_at_after_a_while_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What it rests on may have changed unseen, as an object of which no informer tells."""
+    error = TerminalError("NameTaken", "it is somebody else's")
+    recording = Recording([error, error, None])
+    runner = Runner("unseen", recording, [], given_up_s=0.001)
+    with caplog.at_level(logging.WARNING):
+        async with running(runner.run()):
+            runner.enqueue(A)
+            await until(lambda: len(recording.seen) == 3)
+
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
 async def test_a_reconciler_says_when_to_look_again() -> None:
     recording = Recording([0.001, None])
     runner = Runner("again", recording, [])

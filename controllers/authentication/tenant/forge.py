@@ -41,17 +41,24 @@ class RefusedError(Exception):
         """Why rights could not be taken away, which is tried again."""
 
 
+def colliding(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> list[tuple[Kind, Key]]:
+    """Return the bindings that would give somebody else's rights to ``cluster_id``."""
+    return [
+        (kind, Key(binding.metadata.namespace, binding.metadata.name))
+        for kind, binding in bindings
+        if authentication.collides(cluster_id, binding)
+    ]
+
+
 def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
     """Return why certificates for ``cluster_id`` would be somebody else's; empty if not."""
     if authentication.is_reserved(cluster_id):
         return f"cluster ID {cluster_id!r} begins with system:, as Kubernetes' own users do"
-    for kind, binding in bindings:
-        if authentication.collides(cluster_id, binding):
-            where = Key(binding.metadata.namespace, binding.metadata.name)
-            return (
-                f"{kind} {where} gives rights to a user or group {cluster_id!r}: remove that, or "
-                "let the consumer take another cluster ID"
-            )
+    for kind, where in colliding(cluster_id, bindings):
+        return (
+            f"{kind} {where} gives rights to a user or group {cluster_id!r}: remove that, or "
+            "let the consumer take another cluster ID"
+        )
     return ""
 
 
@@ -140,6 +147,12 @@ def nonce_in(secret: Object | None) -> str:
         return authentication.decoded(secret.get("data") or {}, "nonce").decode("ascii")
     except (ValueError, UnicodeError):
         return ""
+
+
+def is_told(obj: Object, reason: str, message: str) -> bool:
+    """Whether the condition ``Ready`` says so already."""
+    found = conditions.find(objects.status(obj).get("conditions"), READY) or {}
+    return (found.get("reason"), found.get("message")) == (reason, message)
 
 
 def state(

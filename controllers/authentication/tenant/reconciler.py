@@ -24,6 +24,8 @@ from kube.events import Recorder
 KIND: Final = keys.TENANT
 FINALIZER: Final = keys.TENANT_FINALIZER
 LEAVING_POLL_S: Final = 2.0
+REFUSED_S: Final = 60.0
+"""Until a Tenant that is refused is looked at again: what it rests on may have gone unseen."""
 DRAINED: Final = TenantCondition.DRAINED.value
 """The reason of ``Ready`` once nothing of the consumer is left: ``liqoctl drain tenant`` waits."""
 
@@ -92,6 +94,7 @@ class TenantReconciler:
         except RefusedError as error:
             await self._refuse(obj, error)
             failures += error.failures
+            again_s = REFUSED_S
         upkeep.raise_all(failures)
         return again_s
 
@@ -108,7 +111,7 @@ class TenantReconciler:
         return tenant
 
     async def _admit(self, obj: Object, tenant: Tenant) -> float | None:
-        if why := forge.collision(tenant.cluster_id, self._observed.all_bindings()):
+        if why := await self._collision(tenant.cluster_id):
             failures = await self._expel_rights(obj, tenant)
             raise RefusedError("NameCollision", why, failures)
         if not tenant.has_handshake:
@@ -124,6 +127,16 @@ class TenantReconciler:
         await self._report(obj, issued.params, "TenantReady", message)
         await self._forget_nonce(obj)
         return issued.renew_in_s
+
+    async def _collision(self, cluster_id: str) -> str:
+        """Return why the cluster ID is somebody else's; by the server's word, not the cache's."""
+        there = list[tuple[Kind, Binding]]()
+        for kind, key in forge.colliding(cluster_id, self._observed.all_bindings()):
+            found = await self._cluster.get_live(kind, key)
+            there += [(kind, Binding.of(found))] if found else []
+            if why := forge.collision(cluster_id, there):
+                return why
+        return forge.collision(cluster_id, [])
 
     async def _issue(self, obj: Object, tenant: Tenant) -> Issued:
         """Return the certificate of the consumer, and how it gets in.
@@ -298,7 +311,8 @@ class TenantReconciler:
         upkeep.raise_all(failures)
 
     async def _refuse(self, obj: Object, error: RefusedError) -> None:
-        self._events.event(KIND, obj, "Warning", error.reason, str(error))
+        if not forge.is_told(obj, error.reason, str(error)):
+            self._events.event(KIND, obj, "Warning", error.reason, str(error))
         await self._report(obj, None, error.reason, str(error), is_good=False)
 
     async def _report(
