@@ -115,22 +115,20 @@ def forbidden(offloading: NamespaceOffloading, node: Object) -> list[Obstacle]:
     return _unmet(node, terms, Rule.SELECTOR) if terms else []
 
 
-def misplaced(
-    offloading: NamespaceOffloading,
-    pod: Object,
-    node: Object | None,
-    *,
-    runtime_class: str = keys.RUNTIME_CLASS,
-) -> list[Obstacle]:
+def is_forced(pod: Object) -> bool:
+    """Whether the RuntimeClass of ``pod`` sends it to virtual nodes, under every strategy."""
+    return objects.spec(pod).get("runtimeClassName") == keys.RUNTIME_CLASS
+
+
+def misplaced(offloading: NamespaceOffloading, pod: Object, node: Object | None) -> list[Obstacle]:
     """Return the rules by which ``pod`` would not be placed where it runs; [] if it may stay.
 
-    ``node`` is None for one of this cluster that nobody looked up. A pod of the runtime class
-    belongs on virtual nodes under every strategy.
+    ``node`` is None for one of this cluster that nobody looked up.
     """
     spec = objects.spec(pod)
     if not spec.get("nodeName") or objects.is_terminating(pod) or is_pinned(pod):
         return []
-    if spec.get("runtimeClassName") == runtime_class:
+    if is_forced(pod):
         offloading = replace(offloading, strategy=Strategy.REMOTE)
     return forbidden(offloading, node or {"metadata": {}})
 

@@ -83,7 +83,6 @@ def judges(
     lookup: Lookup,
     label: Labels | None = None,
     *,
-    runtime_class: str,
     is_enforced: bool = False,
 ) -> Mapping[str, Judge]:
     """Return who answers at which path; webhook configurations name these paths.
@@ -91,16 +90,16 @@ def judges(
     Without ``label`` labelling namespaces is left to the controllers.
     """
     partial = functools.partial
-    pod = partial(handlers.mutate_pod, lookup, runtime_class)
-    final = partial(handlers.validate_pod, lookup, runtime_class)
-    offloading = partial(handlers.validate_namespace_offloading, lookup, runtime_class)
+    pod = partial(handlers.mutate_pod, lookup)
+    final = partial(handlers.validate_pod, lookup)
+    offloading = partial(handlers.validate_namespace_offloading, lookup)
     fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
     shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
     unknown = partial(handlers.needs_the_server, lookup)
     strange = partial(handlers.knows_no_twin, lookup)
     answers: dict[str, tuple[Handler, Callable[[str], bool]]] = {
         "/mutate/pod": (pod, unknown),
-        "/mutate/pod/update": (partial(handlers.mutate_pod_update, lookup, runtime_class), unknown),
+        "/mutate/pod/update": (partial(handlers.mutate_pod_update, lookup), unknown),
         "/mutate/daemonsets": (handlers.mutate_daemon_set, _never),
         "/mutate/foreign-cluster": (handlers.mutate_foreign_cluster, _never),
         "/mutate/resourceslices": (handlers.mutate_resource_slice, _never),
@@ -110,7 +109,7 @@ def judges(
         "/validate/namespace-offloading": (offloading, _always),
         "/validate/pod": (final, unknown),
         "/validate/pod/binding": (
-            partial(handlers.validate_binding, lookup, runtime_class),
+            partial(handlers.validate_binding, lookup),
             _always,
         ),
         "/validate/pod/connection": (partial(handlers.validate_pod_connection, lookup), _always),

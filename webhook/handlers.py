@@ -87,7 +87,7 @@ def knows_no_twin(lookup: Lookup, namespace: str) -> bool:
     return lookup.cached(keys.NAMESPACE, Key("", namespace)) is None
 
 
-def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+def mutate_pod(lookup: Lookup, request: Request) -> Admitted:
     """Place the pods of an offloaded namespace; a labelled one has none until it is known how.
 
     Raises:
@@ -97,7 +97,7 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     reader = lookup.within(request.budget_s)
     offloading = _offloading(reader, request.namespace)
     if offloading is not None:
-        return _placed(reader, runtime_class, request, offloading)
+        return _placed(reader, request, offloading)
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
     if namespace is None or labels(namespace).get(keys.SCHEDULING_ENABLED) != "true":
         return Admitted(verdict="unchanged: not offloaded")
@@ -106,7 +106,7 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
         message = "the NamespaceOffloading of its namespace is being deleted, and places no pod"
         raise DeniedError(f"{message}: try again when it is gone", code=500)
     if found:  # it came between the two looks
-        return _placed(reader, runtime_class, request, _parsed(found))
+        return _placed(reader, request, _parsed(found))
     if is_scheduling_ours(namespace):  # it came ahead of one, or stayed after it
         return Admitted(verdict="unchanged: not offloaded yet")
     message = (
@@ -117,25 +117,23 @@ def mutate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted
     raise DeniedError(message, code=500)
 
 
-def _placed(
-    reader: Lookup, runtime_class: str, request: Request, offloading: NamespaceOffloading
-) -> Admitted:
+def _placed(reader: Lookup, request: Request, offloading: NamespaceOffloading) -> Admitted:
     """Judge a new pod, and say so if it has nowhere to go, where that is known."""
     pod = request.object
-    admitted = pods.judge(pod, offloading, runtime_class=runtime_class)
+    admitted = pods.judge(pod, offloading)
     with contextlib.suppress(KubeError):
         nodes = reader.all(keys.NODE).values()
-        return placements.warned(admitted, pod, offloading, nodes, runtime_class=runtime_class)
+        return placements.warned(admitted, pod, offloading, nodes)
     return admitted
 
 
-def mutate_pod_update(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+def mutate_pod_update(lookup: Lookup, request: Request) -> Admitted:
     """Keep what admission added to a pod, whatever its new lists are."""
     old, new = request.old_object, request.object
     admitted = pods.keep_tolerations(old, new)
     with contextlib.suppress(KubeError, DeniedError):
         offloading = _offloading(lookup.within(request.budget_s), request.namespace)
-        if offloading and (more := pods.keep_affinity(old, new, offloading, runtime_class)):
+        if offloading and (more := pods.keep_affinity(old, new, offloading)):
             return replace(admitted, patch=[*admitted.patch, *more], verdict="kept: what was added")
     return admitted
 
@@ -145,17 +143,17 @@ def mutate_daemon_set(request: Request) -> Admitted:
     return pods.keep_daemons_off(request.object)
 
 
-def validate_pod(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+def validate_pod(lookup: Lookup, request: Request) -> Admitted:
     """Judge a pod as it will be stored; what cannot be judged was refused or deleted."""
     reader = lookup.within(request.budget_s)
     offloading = _offloading(reader, request.namespace)
     if offloading is None:
         return Admitted(verdict="allowed: not offloaded")
     nodes = reader.all(keys.NODE).values()
-    return placements.check(request.object, offloading, nodes, runtime_class=runtime_class)
+    return placements.check(request.object, offloading, nodes)
 
 
-def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+def validate_binding(lookup: Lookup, request: Request) -> Admitted:
     """Judge to which virtual node somebody, not the scheduler of Kubernetes, binds a pod."""
     reader = lookup.within(request.budget_s)
     node = reader.all(keys.NODE).get(Key("", placements.target(request.object)))
@@ -163,7 +161,7 @@ def validate_binding(lookup: Lookup, runtime_class: str, request: Request) -> Ad
     if node is None or offloading is None:
         return Admitted(verdict="allowed: no virtual node of an offloaded namespace")
     pod = reader.get(keys.POD, Key(request.namespace, request.name)) or {}
-    return placements.check_node(pod, offloading, node, runtime_class=runtime_class)
+    return placements.check_node(pod, offloading, node)
 
 
 def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
@@ -176,14 +174,14 @@ def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
     return connections.check(pod, request.subresource)
 
 
-def validate_namespace_offloading(lookup: Lookup, runtime_class: str, request: Request) -> Admitted:
+def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:
     """Judge a NamespaceOffloading as it would be stored, against the one before and the others."""
     if request.operation == "UPDATE":
         old, new = request.old_object, request.object
         admitted = namespaceoffloadings.check_update(old, new)
         if not namespaceoffloadings.is_another_rule(old, new):
             return admitted
-        count = _count_misplaced(lookup, runtime_class, request)
+        count = _count_misplaced(lookup, request)
         more = namespaceoffloadings.count_warnings(new, count)
         return replace(admitted, warnings=[*more, *admitted.warnings])
     reader = lookup.within(request.budget_s)
@@ -226,7 +224,7 @@ def label_namespace(lookup: Lookup, label: Labels, request: Request) -> Admitted
     return Admitted(verdict="labelled")
 
 
-def _count_misplaced(lookup: Lookup, runtime_class: str, request: Request) -> int | None:
+def _count_misplaced(lookup: Lookup, request: Request) -> int | None:
     """Return how many pods would be out of place by the new rules; None if that is not known."""
     reader = lookup.within(min(COUNT_S, request.budget_s))
     try:
@@ -236,7 +234,7 @@ def _count_misplaced(lookup: Lookup, runtime_class: str, request: Request) -> in
     except KubeError:
         return None
     found = [pod.to_object() for pod in pods]
-    return namespaceoffloadings.misplaced(request.object, found, nodes, runtime_class=runtime_class)
+    return namespaceoffloadings.misplaced(request.object, found, nodes)
 
 
 def mutate_virtual_node(lookup: Lookup, request: Request) -> Admitted:

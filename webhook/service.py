@@ -32,7 +32,6 @@ def load(settings: Settings) -> Service:
     table = app.judges(
         reader,
         labelling.through(reader),
-        runtime_class=settings.runtime_class,
         is_enforced=settings.is_enforced,
     )
     made = app.create_app(table, doors=doors)

@@ -19,7 +19,6 @@ class Settings:
     serving: serving.Settings
     client_names: frozenset[str]
     kubeconfig: Path | None
-    runtime_class: str
     is_enforced: bool
     json_logs: bool | None
 
@@ -36,7 +35,6 @@ def parse(argv: Sequence[str] | None) -> Settings:
         ),
         client_names=frozenset(given.client_name),
         kubeconfig=given.kubeconfig,
-        runtime_class=given.runtime_class,
         is_enforced=given.enable_resource_enforcement,
         json_logs=given.json_logs,
     )
@@ -47,11 +45,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_serving(parser)
     parser.add_argument(
         "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
-    )
-    parser.add_argument(
-        "--runtime-class",
-        default=keys.RUNTIME_CLASS,
-        help="pods of this RuntimeClass go to virtual nodes whatever the strategy (%(default)s)",
     )
     parser.add_argument(
         "--enable-resource-enforcement",

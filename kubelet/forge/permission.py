@@ -27,7 +27,7 @@ def forbids(local: Object, offloading: Object | None, node: Object | None) -> st
         asked = NamespaceOffloading.parse(offloading)
     except ValueError as error:
         return f"{name} cannot be read: {error}: correct it"
-    if local["spec"].get("runtimeClassName") == keys.RUNTIME_CLASS:
+    if placement.is_forced(local):
         asked = replace(asked, strategy=PodOffloadingStrategy.REMOTE)
     if node is None:
         asked = replace(asked, cluster_selector=())

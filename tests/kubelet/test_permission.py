@@ -4,9 +4,13 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from apis.offloading import NamespaceOffloading
+from apis.refusals import DeniedError
+from controllers.offloading.placement import forge as controllers
 from kubelet.forge.permission import forbids
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import offloading
+from webhook.rules import placements
 
 LABELS = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, "region": "eu"}
 MILAN = node("milan", metadata={"labels": LABELS})
@@ -47,6 +51,24 @@ def test_the_runtime_class_leads_there_under_every_strategy_where_the_selector_d
 
     assert forbids(local, offloading("shop", podOffloadingStrategy="Local"), MILAN) == ""
     assert forbids(local, offloading("shop", **selecting("us")), MILAN)
+
+
+@pytest.mark.parametrize("name", [keys.RUNTIME_CLASS, "other"])
+def test_the_webhook_the_controllers_and_the_kubelet_know_the_same_runtime_class(name: str) -> None:
+    local = pod("shop", spec=pod_spec(runtimeClassName=name, nodeName="milan"))
+    asked = offloading("shop", podOffloadingStrategy="Local")
+    parsed = NamespaceOffloading.parse(asked)
+    virtual = {Key("", "milan"): MILAN}
+
+    try:
+        placements.check_node(local, parsed, MILAN)
+        is_refused = False
+    except DeniedError:
+        is_refused = True
+
+    assert is_refused is (name != keys.RUNTIME_CLASS)
+    assert bool(forbids(local, asked, MILAN)) is is_refused
+    assert bool(controllers.misplaced(parsed, [local], virtual)) is is_refused
 
 
 def test_a_node_that_is_not_known_is_judged_by_the_strategy() -> None:

@@ -130,7 +130,7 @@ def path_of(webhook: dict[str, Any]) -> str:
 
 
 def served() -> Mapping[str, Judge]:
-    return app.judges(None, lambda *_: None, runtime_class="liqo")  # type: ignore[arg-type]  # not asked
+    return app.judges(None, lambda *_: None)  # type: ignore[arg-type]  # not asked
 
 
 @pytest.mark.parametrize("webhook", webhooks(), ids=lambda webhook: str(webhook["name"]))

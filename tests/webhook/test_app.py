@@ -31,13 +31,13 @@ DOWN = NotReachableError("no answer in time")
 
 
 def test_each_webhook_of_the_table_has_a_handler() -> None:
-    judged = app.judges(Known(), lambda *_: None, runtime_class="liqo")
+    judged = app.judges(Known(), lambda *_: None)
 
     assert set(judged) == {row.path for row in table.WEBHOOKS}
 
 
 def client(known: Known) -> FlaskClient:
-    return app.create_app(app.judges(known, runtime_class="liqo")).test_client()
+    return app.create_app(app.judges(known)).test_client()
 
 
 def post(known: Known, path: str, sent: bytes, **kwargs: Any) -> Any:
@@ -201,7 +201,7 @@ def test_a_pod_of_another_shape_is_400(spec: Any) -> None:
 def test_probes() -> None:
     is_ready = [False]
     doors = app.Doors(is_ready=lambda: is_ready[0])
-    probed = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors)
+    probed = app.create_app(app.judges(OFFLOADED), doors=doors)
 
     assert probed.test_client().get("/healthz").status_code == 200
     assert probed.test_client().get("/readyz").status_code == 503
@@ -252,7 +252,7 @@ def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") ->
 
 def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
-    served = app.create_app(app.judges(known, runtime_class="liqo"))
+    served = app.create_app(app.judges(known))
     before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue")
 
     found = post_over(served, came(waited_s=2.4))
@@ -272,7 +272,7 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
             given.append(seconds)
             return known
 
-    served = app.create_app(app.judges(Noting(), runtime_class="liqo"))
+    served = app.create_app(app.judges(Noting()))
 
     assert post_over(served, came(2)).status_code == 200
     assert 0 < given[0] <= 0.4
@@ -300,7 +300,7 @@ def test_with_client_authentication_others_get_401(
     names: frozenset[str], name: str, status: int
 ) -> None:
     doors = app.Doors(is_caller=functools.partial(tls.is_one_of, names))
-    served = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors)
+    served = app.create_app(app.judges(OFFLOADED), doors=doors)
 
     assert post_over(served, came(name=name)).status_code == status
     assert served.test_client().get("/readyz").status_code == 200
@@ -319,7 +319,7 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
             raise error
 
     doors = app.Doors(may_scrape=may_scrape)
-    served = app.create_app(app.judges(OFFLOADED, runtime_class="liqo"), doors=doors).test_client()
+    served = app.create_app(app.judges(OFFLOADED), doors=doors).test_client()
 
     found = served.get("/metrics", headers={"Authorization": "Bearer x"})
 
@@ -355,7 +355,7 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
         (keys.NAMESPACE_OFFLOADING, offloading("local", podOffloadingStrategy="Local")),
         (keys.NAMESPACE, namespace("labelled")),
     )
-    served = app.create_app(app.judges(known, runtime_class="liqo"))
+    served = app.create_app(app.judges(known))
     namespaces = ["remote", "local", "labelled", "other"] * 500
 
     def verdict(name: str) -> str:

@@ -94,7 +94,7 @@ KNOWN: Final = Known(
     (keys.QUOTA, named(keys.QUOTA, Key(TENANT, "pool"), spec=QUOTA)),
     (keys.POD, OBJECTS[keys.POD]),
 )
-TABLE: Final = app.judges(KNOWN, runtime_class="liqo", is_enforced=True)
+TABLE: Final = app.judges(KNOWN, is_enforced=True)
 
 ANYTHING: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -153,9 +153,7 @@ def asked(client: FlaskClient, path: str, sent: bytes) -> tuple[int, Object]:
     return found.status_code, answer
 
 
-CLIENT: Final = app.create_app(
-    app.judges(KNOWN, runtime_class="liqo", is_enforced=True)
-).test_client()
+CLIENT: Final = app.create_app(app.judges(KNOWN, is_enforced=True)).test_client()
 
 
 def test_what_is_tried_is_genuine_before_it_is_spoilt() -> None:

@@ -44,10 +44,10 @@ from webhook.rules import pods
 def admitted(sent: Object, offloading: NamespaceOffloading) -> Object:
     """Return ``sent`` as it is stored, having shown that it was left alone and twice is once."""
     snapshot = copy.deepcopy(sent)
-    changes = pods.offload(sent, offloading, runtime_class="liqo")
+    changes = pods.offload(sent, offloading)
     made: Object = jsonpatch.apply_patch(sent, changes)
     assert sent == snapshot
-    assert pods.offload(made, offloading, runtime_class="liqo") == []
+    assert pods.offload(made, offloading) == []
     return made
 
 
@@ -65,7 +65,7 @@ def test_terms(
 
 @pytest.mark.parametrize("selector", [(), (S1, S2)])
 def test_a_local_namespace_keeps_its_pods(selector: tuple[Term, ...]) -> None:
-    assert pods.offload(pod(A), NamespaceOffloading(LOCAL, selector), runtime_class="liqo") == []
+    assert pods.offload(pod(A), NamespaceOffloading(LOCAL, selector)) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_pods_placed_otherwise_are_left_alone(
     sent = pod(PINNED, **spec)
     sent["metadata"] |= metadata
 
-    verdict = pods.judge(sent, NamespaceOffloading(strategy, (S1,)), runtime_class="liqo")
+    verdict = pods.judge(sent, NamespaceOffloading(strategy, (S1,)))
 
     assert jsonpatch.apply_patch(sent, verdict.patch)["spec"] == sent["spec"]
     assert reason in verdict.verdict
@@ -221,10 +221,8 @@ NOTE = "pyliqo.io/placement"
 def judged(sent: Object, strategy: Strategy, *terms: Term, generation: int = 3) -> Object:
     """Return ``sent`` after the webhook, having shown that twice is once."""
     offloading = NamespaceOffloading(strategy, terms, generation=generation)
-    made: Object = jsonpatch.apply_patch(
-        sent, pods.judge(sent, offloading, runtime_class="liqo").patch
-    )
-    assert not pods.judge(made, offloading, runtime_class="liqo").patch
+    made: Object = jsonpatch.apply_patch(sent, pods.judge(sent, offloading).patch)
+    assert not pods.judge(made, offloading).patch
     return made
 
 
@@ -288,7 +286,7 @@ def test_other_annotations_stay_and_only_one_is_added() -> None:
     sent = pod()
     sent["metadata"]["annotations"] = {"a/b": "c"}
 
-    verdict = pods.judge(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+    verdict = pods.judge(sent, NamespaceOffloading(REMOTE))
 
     assert verdict.patch[-1]["path"] == "/metadata/annotations/pyliqo.io~1placement"
     assert judged(sent, REMOTE)["metadata"]["annotations"].keys() == {"a/b", NOTE}
@@ -334,7 +332,7 @@ def test_growth_is_bounded(own: int, selected: int, *, fits: bool) -> None:
         admitted(sent, offloading)
         return
     with pytest.raises(DeniedError, match="more than 100") as denied:
-        pods.offload(sent, offloading, runtime_class="liqo")
+        pods.offload(sent, offloading)
     assert len(str(denied.value)) <= 256
 
 
@@ -359,7 +357,7 @@ def test_preferred_terms_and_other_affinities_stay() -> None:
 def test_only_what_is_needed_is_touched() -> None:
     sent = pod(A, tolerations=[{"key": "x", "operator": "Exists"}])
 
-    changes = pods.offload(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+    changes = pods.offload(sent, NamespaceOffloading(REMOTE))
 
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     assert [(change["op"], change["path"]) for change in changes] == [
@@ -393,7 +391,7 @@ def test_what_is_no_pod_is_malformed(part: str, value: Any) -> None:
     (sent[above] if above else sent)[name] = value
 
     with pytest.raises(MalformedError, match="not a Pod"):
-        pods.judge(sent, NamespaceOffloading(REMOTE), runtime_class="liqo")
+        pods.judge(sent, NamespaceOffloading(REMOTE))
 
 
 # Generated pods -----------------------------------------------------------------------------------

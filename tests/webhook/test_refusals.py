@@ -693,7 +693,7 @@ ROWS = [
 
 
 def sent(row: Row) -> tuple[Judge, bytes]:
-    judges = app.judges(Known(*row.known), runtime_class="liqo", is_enforced=row.is_enforced)
+    judges = app.judges(Known(*row.known), is_enforced=row.is_enforced)
     where = row.obj["metadata"].get("namespace", "shop")
     how = {"namespace": where, "name": row.obj["metadata"]["name"], **row.request}
     if row.request.get("operation") == "DELETE":

@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
     def stored(self) -> Object:
         """Return the pod after the webhook."""
-        changes = pods.judge(self.sent, self.offloading, runtime_class="liqo").patch
+        changes = pods.judge(self.sent, self.offloading).patch
         made: Object = jsonpatch.apply_patch(self.sent, list(changes))
         return made
 

@@ -61,7 +61,7 @@ def pod(*terms: Term, **spec: Any) -> Object:
 
 def judged(sent: Object, terms: Sequence[Term], strategy: Strategy = Strategy.REMOTE) -> Admitted:
     space = NamespaceOffloading(strategy, tuple(terms))
-    return pods.judge(sent, space, runtime_class="liqo")
+    return pods.judge(sent, space)
 
 
 def created(terms: Sequence[Term]) -> Admitted:
@@ -125,8 +125,7 @@ def test_own_terms_may_be_as_large_beside_those_of_the_namespace() -> None:
     found = made["spec"]["affinity"]["nodeAffinity"][AFFINITY]["nodeSelectorTerms"]
     assert len(found) == 10
     assert nodeselector.excess(found)
-    assert pods.offload(made, NamespaceOffloading(Strategy.REMOTE, tuple(terms)),
-                        runtime_class="liqo") == []  # fmt: skip
+    assert pods.offload(made, NamespaceOffloading(Strategy.REMOTE, tuple(terms))) == []  # fmt: skip
 
 
 def test_a_pod_of_which_nothing_is_asked_is_as_large_as_it_likes() -> None:
@@ -160,7 +159,7 @@ def test_a_pod_is_told_that_it_runs_without_a_token_where_no_node_serves_it(
     sent = pod(volumes=[{"name": "vault", "projected": {"sources": sources}}])
     space = NamespaceOffloading(Strategy.LOCAL_AND_REMOTE)
 
-    found = placements.warned(judged(sent, []), sent, space, virtual, runtime_class="liqo")
+    found = placements.warned(judged(sent, []), sent, space, virtual)
 
     told = ["a pod on n1, n2 runs without that file" in one for one in found.warnings]
     assert told == ([] if is_served else [True])
@@ -175,6 +174,6 @@ def test_a_pod_is_told_that_it_has_nowhere_to_go_only_if_that_is_soon_known(
     space = NamespaceOffloading(Strategy.REMOTE)
     admitted = judged(sent, [])
 
-    found = placements.warned(admitted, sent, space, virtual, runtime_class="liqo")
+    found = placements.warned(admitted, sent, space, virtual)
 
     assert sum("nowhere to go" in one for one in found.warnings) == told

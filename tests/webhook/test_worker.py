@@ -45,7 +45,7 @@ async def served(
     reader = CachedReader(connecting(cluster, *objects), KINDS)
     following = asyncio.create_task(reader.follow())
     await asyncio.to_thread(reader.call, lambda _: asyncio.sleep(0))  # there is a connection
-    yield app.judges(reader, runtime_class="liqo")
+    yield app.judges(reader)
     following.cancel()
 
 

@@ -102,15 +102,10 @@ def is_another_rule(old: Object, new: Object) -> bool:
     return asked[0] != asked[1] and not is_open
 
 
-def misplaced(
-    obj: Object, pods: Iterable[Object], virtual: Mapping[Key, Object], *, runtime_class: str
-) -> int:
+def misplaced(obj: Object, pods: Iterable[Object], virtual: Mapping[Key, Object]) -> int:
     """Return how many of ``pods`` run where ``obj`` places none; ``virtual`` are such nodes."""
     offloading = _parse(obj)
-    return sum(
-        bool(placement.misplaced(offloading, pod, _node(pod, virtual), runtime_class=runtime_class))
-        for pod in pods
-    )
+    return sum(bool(placement.misplaced(offloading, pod, _node(pod, virtual))) for pod in pods)
 
 
 def _node(pod: Object, virtual: Mapping[Key, Object]) -> Object | None:

@@ -25,9 +25,7 @@ An ordinary pod asks ten things, so that is 5,000 nodes. Source: docs/parity.md 
 """
 
 
-def check(
-    pod: Object, offloading: NamespaceOffloading, nodes: Iterable[Object], *, runtime_class: str
-) -> Admitted:
+def check(pod: Object, offloading: NamespaceOffloading, nodes: Iterable[Object]) -> Admitted:
     """Admit a pod that has what the mutating webhook gave it; ``nodes`` are the virtual ones.
 
     Raises:
@@ -37,8 +35,8 @@ def check(
     pods.check_shape(pod)
     if name := pod["spec"].get("nodeName"):
         node = next((one for one in nodes if objects.key_of(one).name == name), None)
-        return check_node(pod, offloading, node, runtime_class=runtime_class)
-    if changes := pods.offload(pod, offloading, runtime_class=runtime_class):
+        return check_node(pod, offloading, node)
+    if changes := pods.offload(pod, offloading):
         field = changes[0]["path"].lstrip("/").removesuffix("/-").replace("/", ".")
         raise DeniedError(f"{field}: {_lack(pod, offloading)}")
     return Admitted(verdict="allowed: as it was judged")
@@ -62,14 +60,12 @@ def warned(
     pod: Object,
     offloading: NamespaceOffloading,
     nodes: Collection[Object],
-    *,
-    runtime_class: str,
 ) -> Admitted:
     """Return ``admitted``, of a new ``pod``, with what it is told: where it goes it would not run.
 
     That it has nowhere to go is only known where no node of this cluster may take it.
     """
-    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
+    is_forced = placement.is_forced(pod)
     is_local = offloading.strategy is Strategy.LOCAL and not is_forced
     if is_local or pods.placed_otherwise(pod):
         return admitted
@@ -86,9 +82,7 @@ def warned(
     return replace(admitted, warnings=told) if told else admitted
 
 
-def check_node(
-    pod: Object, offloading: NamespaceOffloading, node: Object | None, *, runtime_class: str
-) -> Admitted:
+def check_node(pod: Object, offloading: NamespaceOffloading, node: Object | None) -> Admitted:
     """Admit that ``pod`` goes to the virtual ``node``; None stands for a node of this cluster.
 
     Raises:
@@ -97,7 +91,7 @@ def check_node(
     if node is None:
         return Admitted(verdict="allowed: a node of this cluster")
     name = objects.key_of(node).name
-    is_forced = objects.spec(pod).get("runtimeClassName") == runtime_class
+    is_forced = placement.is_forced(pod)
     if offloading.strategy is Strategy.LOCAL and not is_forced:
         message = (
             f"spec.nodeName: {name} is virtual, and podOffloadingStrategy Local keeps pods here"

@@ -48,7 +48,7 @@ REQUIRED: Final[Path] = (
 )
 
 
-def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> Admitted:
+def judge(pod: Object, offloading: NamespaceOffloading) -> Admitted:
     """Return the verdict on ``pod``, in a word for the audit log, with its changes.
 
     Raises:
@@ -57,15 +57,15 @@ def judge(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -
     """
     check_shape(pod)
     reason = placed_otherwise(pod)
-    changes = offload(pod, offloading, runtime_class=runtime_class)
+    changes = offload(pod, offloading)
     verdict = f"unchanged: {reason or offloading.strategy.value}"
     if changes:
-        is_kept = reason or _stays_local(pod, offloading, runtime_class)
+        is_kept = reason or _stays_local(pod, offloading)
         verdict = f"{'kept here' if is_kept else 'offloaded'}: {offloading.strategy.value}"
     return Admitted([*changes, *_note(pod, changes, offloading)], verdict=verdict)
 
 
-def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str) -> list[Operation]:
+def offload(pod: Object, offloading: NamespaceOffloading) -> list[Operation]:
     """Return the changes that let ``pod`` run where its namespace says; [] if none.
 
     A pod of the runtime class gets toleration and virtual nodes from that class, and from here
@@ -79,7 +79,7 @@ def offload(pod: Object, offloading: NamespaceOffloading, *, runtime_class: str)
     """
     if pod["spec"].get("nodeName"):
         return []
-    if pod["spec"].get("runtimeClassName") == runtime_class:
+    if placement.is_forced(pod):
         return _require(pod, selected_clusters(offloading))
     if _is_pinned(pod) or offloading.strategy is Strategy.LOCAL:
         return _require(pod, _kept(offloading)) if is_let_in(pod) else []
@@ -94,8 +94,8 @@ def _kept(offloading: NamespaceOffloading) -> list[Term]:
     )
 
 
-def _stays_local(pod: Object, offloading: NamespaceOffloading, runtime_class: str) -> bool:
-    is_forced = pod["spec"].get("runtimeClassName") == runtime_class
+def _stays_local(pod: Object, offloading: NamespaceOffloading) -> bool:
+    is_forced = placement.is_forced(pod)
     return offloading.strategy is Strategy.LOCAL and not is_forced
 
 
@@ -203,13 +203,11 @@ def keep_tolerations(old: Object, new: Object) -> Admitted:
     return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
 
 
-def keep_affinity(
-    old: Object, new: Object, offloading: NamespaceOffloading, runtime_class: str
-) -> list[Operation]:
+def keep_affinity(old: Object, new: Object, offloading: NamespaceOffloading) -> list[Operation]:
     """Return what gives ``new`` the node affinity of ``old``, if it asks what that asked itself."""
     unbound = {name: value for name, value in new["spec"].items() if name != "nodeName"}
     pod = {**new, "spec": unbound}
-    judged = patch.applied(pod, offload(pod, offloading, runtime_class=runtime_class))
+    judged = patch.applied(pod, offload(pod, offloading))
     had = patch.find(old, REQUIRED)
     return patch.put(new, REQUIRED, had) if had and patch.find(judged, REQUIRED) == had else []
 

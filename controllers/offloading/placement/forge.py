@@ -80,8 +80,7 @@ def stranded(pods: Iterable[Object]) -> list[Object]:
 def _is_sent_away(pod: Object) -> bool:
     judged = Judgement.of(pod)
     is_remote = judged is not None and judged.strategy is Strategy.REMOTE
-    is_forced = pod["spec"].get("runtimeClassName") == keys.RUNTIME_CLASS
-    return is_remote and not is_forced and objects.controller_of(pod) is not None
+    return is_remote and not placement.is_forced(pod) and objects.controller_of(pod) is not None
 
 
 def status(
