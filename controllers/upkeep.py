@@ -202,7 +202,7 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> li
     for item in items:
         try:
             await work(item)
-        except KubeError as error:
+        except (KubeError, TerminalError) as error:
             failures.append(error)
     return failures
 

@@ -17,7 +17,14 @@ from controllers.granting.grants.forge.applications import Standard
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube import client, errors
 from kube.cluster import Cluster, Selection
-from kube.errors import AlreadyExistsError, ConflictError, InvalidError, NotReachableError
+from kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    KubeError,
+    NotReachableError,
+)
 from kube.informer import Informer
 from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
@@ -826,10 +833,14 @@ async def test_a_slice_that_is_made_anew_is_cordoned_or_drained_as_before(
     assert "cordoned" not in (await provider.quota(key) or {})["spec"]
 
 
+@pytest.mark.parametrize("kind", [InvalidError, ForbiddenError])
 async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_other(
-    provider: Provider,
+    provider: Provider, kind: type[KubeError]
 ) -> None:
-    """X1: it is filled up to the last byte, so that the API server has no room for the mark."""
+    """X1: it is filled up to the last byte, so that the API server has no room for the mark.
+
+    Or an admission policy of somebody's forbids it.
+    """
     await provider.add_tenant("naples")
     key = await provider.ask(cpu="1")
     await provider.settle()
@@ -841,11 +852,11 @@ async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_oth
     full["metadata"]["annotations"] = {"a.b/x": "x" * (256 * 1024 - len("a.b/x"))}
     await make(provider.cluster, keys.RESOURCE_SLICE, full, status=AUTHENTICATED)
     other = await provider.ask(tenant="naples", cpu="1")
-    refused = InvalidError("metadata.annotations: Too long")  # as an API server says of itself
+    refused = kind("metadata.annotations: Too long")  # as an API server says of itself
     provider.cluster.refuses["patch", str(keys.RESOURCE_SLICE), key] = refused
 
     for _ in range(3):  # the ledger, statuses and Quotas
-        with pytest.raises(InvalidError):
+        with pytest.raises(kind):
             await provider.settle()
 
     assert (await provider.answer(other))[0] == "Accepted"

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, naming
+from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster
 from kube.errors import BusyError, InvalidError, KubeError, NotReachableError
@@ -354,6 +354,52 @@ async def test_one_map_that_cannot_be_written_does_not_stop_the_next() -> None:
     assert await rome.desired("turin") == {"foo": "foo-rome"}
     await rome.settle()
     assert await rome.desired("milan") == {"foo": "foo-rome"}
+
+
+async def test_a_right_that_cannot_be_given_keeps_no_other_and_no_entry() -> None:
+    """Of three virtual nodes of one cluster the binding of one is somebody else's, for ever."""
+    fake = FakeCluster(strict=True)
+    await ensure_namespace(fake, "shop")
+    rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
+    await rome.peer("milan")
+    for name in ("second", "third"):
+        await fake.create(keys.VIRTUAL_NODE, virtual_node(rome.home("milan"), name, "milan"))
+    taken = objects.named(
+        keys.ROLE_BINDING, Key("shop", "liqo-node-second"),
+        subjects=[], roleRef={"kind": "ClusterRole", "name": "view", "apiGroup": keys.RBAC_GROUP},
+    )  # fmt: skip
+    await fake.create(keys.ROLE_BINDING, taken)
+    await fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+
+    with pytest.raises(TerminalError, match="exists and is not ours"):
+        await rome.settle()
+
+    assert await rome.bound() == ["liqo-node-milan-shop", "liqo-node-second", "liqo-node-third"]
+    assert await rome.desired("milan") == {"shop": "shop-rome"}
+
+
+async def test_a_right_that_cannot_be_taken_keeps_no_other() -> None:
+    fake = FakeCluster(strict=True)
+    await ensure_namespace(fake, "shop")
+    rome = Rome(Ledger(fake), "shop", "liqo-tenant-shop", Told(fake))
+    for cluster_id in ("bari", "milan", "turin"):
+        await rome.peer(cluster_id)
+    await rome.offload()
+    assert len(await rome.bound()) == 3
+    stays = "liqo-node-milan-shop"
+    rome.cluster.refuses["delete", str(keys.ROLE_BINDING), Key("shop", stays)] = BusyError("no")
+    await end(fake, keys.NAMESPACE_OFFLOADING, rome.key)
+
+    for _ in range(3):
+        with contextlib.suppress(BusyError):
+            await rome.reconciler.reconcile(rome.key)
+
+    assert await rome.bound() == [stays]
+    assert await rome.desired("milan") == {}
+    rome.cluster.refuses.clear()
+    await rome.settle()
+    assert await rome.bound() == []
+    assert await fake.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
 
 
 async def test_system_namespaces_stay_at_home(cluster: Cluster) -> None:

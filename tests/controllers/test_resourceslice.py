@@ -334,6 +334,27 @@ async def test_all_virtual_nodes_of_a_slice_go_before_it_does(consumer: Consumer
     assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is None
 
 
+async def test_a_virtual_node_that_cannot_be_deleted_keeps_no_other(consumer: Consumer) -> None:
+    await consumer.ask()
+    await consumer.settle()
+    nodes = [Key(consumer.where.namespace, f"node-{number}") for number in range(3)]
+    for key in nodes:
+        metadata = {"labels": {keys.RESOURCE_SLICE_NAME: "mypool"}}
+        spec = {"clusterID": consumer.milan}
+        made = named(keys.VIRTUAL_NODE, key, metadata=metadata, spec=spec)
+        await consumer.cluster.create(keys.VIRTUAL_NODE, made)
+    refused = errors.BusyError("etcdserver: request is too large")
+    consumer.cluster.refuses["delete", str(keys.VIRTUAL_NODE), nodes[1]] = refused
+    await end(consumer.cluster, keys.RESOURCE_SLICE, consumer.where)
+
+    with pytest.raises(errors.BusyError):
+        await consumer.loop.reconcile(consumer.where)
+
+    left = [await consumer.cluster.get_live(keys.VIRTUAL_NODE, key) for key in nodes]
+    assert [one is not None for one in left] == [False, True, False]
+    assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is not None
+
+
 @pytest.mark.parametrize(("secret", "stays"), [("mypool", False), ("other", True)])
 async def test_a_virtual_node_by_hand_goes_with_the_slice_whose_kubeconfig_it_uses(
     consumer: Consumer,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apis import keys, nonces, objects
+from apis import keys, naming, nonces, objects
 from apis.authentication import AuthParams, Binding
 from apis.meta import Meta
 from apis.objects import Key, Kind, Object, named
@@ -17,10 +17,10 @@ from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddres
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.reconciler import REFUSED_S, Observed, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
-from kube.cluster import Selection
+from kube.cluster import Listing, Selection
 from kube.errors import BusyError, InvalidError
 from tests import factories, signers
-from tests.controllers.support import Ledger, Told, end, ensure_namespace, make, settle, there
+from tests.controllers.support import Ledger, T, Told, end, ensure_namespace, make, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -498,6 +498,51 @@ async def test_what_cannot_be_removed_keeps_nothing_else_here(milan: Milan, how:
     await milan.settle()
     assert await milan.has_rights() == (False, False)
     assert not await milan.is_there(SLICE, slice_)
+
+
+async def test_a_certificate_that_cannot_be_removed_keeps_no_other_here(milan: Milan) -> None:
+    await milan.fake.create(keys.TENANT, tenant())
+    await milan.settle()
+    prefix = naming.remote_certificate()
+    secrets = [Key(SPACE, f"{prefix}-{number}") for number in range(3)]
+    for key in secrets:
+        labels = {keys.REMOTE_CLUSTER_ID: "rome"}
+        await milan.fake.create(keys.SECRET, named(keys.SECRET, key, metadata={"labels": labels}))
+    milan.cluster.refuses["delete", str(keys.SECRET), secrets[1]] = BusyError("no space left")
+    await end(milan.fake, keys.TENANT, WHERE)
+
+    with pytest.raises(BusyError, match="no space left"):
+        await milan.settle()
+
+    assert [await milan.is_there(keys.SECRET, key) for key in secrets] == [False, True, False]
+    assert await milan.is_there(keys.TENANT, WHERE)
+    milan.cluster.refuses.clear()
+    await milan.reconciler.reconcile(WHERE)
+    assert not await milan.is_there(keys.TENANT, WHERE)
+
+
+class Unlisted(Ledger):
+    """A cluster that lists no NamespaceMaps."""
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        if of.kind == keys.NAMESPACE_MAP:
+            raise BusyError("no NamespaceMaps today")
+        return await super().list(of)
+
+
+async def test_a_kind_that_cannot_be_listed_keeps_no_other_here() -> None:
+    milan = Milan(cluster=Unlisted)
+    await milan.prepare()
+    for kind in (keys.RESOURCE_SLICE, keys.RENEW):
+        await milan.fake.create(kind, replica(kind, "theirs"))
+    await milan.fake.create(keys.TENANT, tenant(tenantCondition="Drained"))
+
+    with pytest.raises(BusyError, match="no NamespaceMaps today"):
+        await milan.reconciler.reconcile(WHERE)
+
+    for kind in (keys.RESOURCE_SLICE, keys.RENEW):
+        assert not await milan.is_there(kind, Key(SPACE, "theirs"))
+    assert await milan.ready() == ("False", "Draining")
 
 
 class Full(Ledger):

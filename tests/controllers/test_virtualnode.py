@@ -556,15 +556,24 @@ async def test_pods_that_end_at_a_peer_that_is_gone_end_at_once() -> None:
     await rome.create()
     await rome.settle()
     await rome.node()
-    ends, stays = await offloaded_pod(rome, "ends"), await offloaded_pod(rome, "stays")
-    uid = objects.uid(await there(fake, keys.POD, ends))
-    await fake.delete(keys.POD, ends, uid=uid, grace_s=30)
+    ends, stays = (
+        [await offloaded_pod(rome, f"e{n}") for n in range(3)],
+        await offloaded_pod(rome, "stays"),
+    )
+    for key in ends:
+        uid = objects.uid(await there(fake, keys.POD, key))
+        await fake.delete(keys.POD, key, uid=uid, grace_s=30)
     rome.gone.add("milan")
+    rome.cluster.refuses["delete", str(keys.POD), ends[1]] = InvalidError("somebody's webhook")
 
+    with pytest.raises(InvalidError):
+        await rome.reconciler.reconcile(rome.key)
+    assert [await rome.is_there(keys.POD, key) for key in ends] == [False, True, False]
+    rome.cluster.refuses.clear()
     again = await rome.reconciler.reconcile(rome.key)
 
     assert again == 5
-    assert not await rome.is_there(keys.POD, ends)
+    assert not await rome.is_there(keys.POD, ends[1])
     assert await rome.is_there(keys.POD, stays)
 
 

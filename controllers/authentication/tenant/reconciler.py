@@ -231,12 +231,15 @@ class TenantReconciler:
         """
         left = _Left(0, await self._expel_rights(obj, tenant))
         where = obj["metadata"]["namespace"]
-        for kind in forge.REPLICAS:
+
+        async def send_off(kind: Kind) -> None:
             of = selections.written_by_consumers(kind, where)
             found = (await self._cluster.list(of)).items.values()
             theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
             left.objects += len(theirs)
             left.failures += await upkeep.each(theirs, partial(self._send_off, kind))
+
+        left.failures += await upkeep.each(forge.REPLICAS, send_off)
         return left
 
     async def _send_off(self, kind: Kind, replica: Object) -> None:

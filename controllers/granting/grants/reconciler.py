@@ -162,7 +162,7 @@ class GrantsReconciler:
                     marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
                 except (ConflictError, NotFoundError):
                     del marked[key]
-                except (InvalidError, BusyError) as error:
+                except KubeError as error:
                     failures[key] = error
                     notes = {**objects.annotations(obj), **annotations}
                     metadata = {**obj["metadata"], "annotations": notes}

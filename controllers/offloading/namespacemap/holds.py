@@ -96,12 +96,14 @@ async def release(cluster: Cluster, twin: str) -> int:
         released.append(key)
         logger.info("Released", extra={"kind": str(kind), "key": str(key), "held": foreign})
 
-    failures = list[Exception]()
-    for kind in KINDS:
+    async def let_all_go(kind: Kind) -> None:
         of = Selection(kind, Object, twin, whole_up_to=FULL)
         found = (await cluster.list(of)).items.values()
         held = [obj for obj in found if foreign_finalizers(kind, obj) or _is_full(obj)]
-        failures += await upkeep.each(held, partial(let_go, kind))
+        failures.extend(await upkeep.each(held, partial(let_go, kind)))
+
+    failures = list[Exception]()
+    failures += await upkeep.each(KINDS, let_all_go)
     upkeep.raise_all(failures)
     return len(released)
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from apis import keys, nodeselector, objects, whose
@@ -172,18 +173,26 @@ class NamespaceOffloadingReconciler:
     async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
         """Return the map after its entry for ``namespace`` is ``wanted``, or gone if None."""
         desired = peer.namespace_map.get("spec", {}).get("desiredMapping") or {}
+        failures = list[Exception]()
         if wanted is not None:
-            for virtual_node in peer.virtual_nodes:
-                binding = rights.offloaded_namespace(virtual_node, namespace)
-                is_ours = rights.is_of(virtual_node)
-                await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
+            failures = await upkeep.each(peer.virtual_nodes, partial(self._bind, namespace))
+            if len(failures) == len(peer.virtual_nodes):
+                upkeep.raise_all(failures)  # rights come first
         found = peer.namespace_map
         if desired.get(namespace) != wanted:
             logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
             found = await self._entries.write(peer.key, namespace, wanted)
             if wanted is None:
                 self._withdrawals.going(namespace, peer.key)
+        upkeep.raise_all(failures)
         return found
+
+    async def _bind(self, namespace: str, virtual_node: VirtualNode) -> None:
+        binding, is_ours = (
+            rights.offloaded_namespace(virtual_node, namespace),
+            rights.is_of(virtual_node),
+        )
+        await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
 
     async def _as_asked(
         self, obj: Object, peer: Peer, mapped: forge.MappingStatus, bound: frozenset[str]

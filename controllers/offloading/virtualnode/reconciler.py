@@ -137,9 +137,9 @@ class VirtualNodeReconciler:
 
     async def _let_pods_go(self, virtual_node: VirtualNode) -> None:
         """End the deletions that nobody will confirm any more."""
-        for pod in await self._pods_on(virtual_node):
-            if objects.is_terminating(pod):
-                await self._lose(pod)
+        found = await self._pods_on(virtual_node)
+        going = [pod for pod in found if objects.is_terminating(pod)]
+        upkeep.raise_all(await upkeep.each(going, self._lose))
 
     async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
         owner = objects.owner_reference(KIND, obj)
