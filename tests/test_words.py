@@ -1,0 +1,53 @@
+"""Modules and classes of the product have Kubernetes' words. Source: docs/words.md."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = (
+    "apis", "certs", "controllers", "kube", "kubelet", "liqoctl", "reflector", "webhook",
+)  # fmt: skip
+KNOWN: Final = ROOT / "tests" / "words.txt"
+"""Names that are older than the page."""
+
+
+def private_words() -> frozenset[str]:
+    rows = [line for line in (ROOT / "docs/words.md").read_text().splitlines() if line[:3] == "| `"]
+    return frozenset(word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[1]))
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """Yield each name of a module, folder or class, and where it is."""
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            where = file.relative_to(ROOT).with_suffix("")
+            yield from ((part, str(where)) for part in where.parts[1:])
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name, f"{where}.{node.name}"
+
+
+def words(name: str) -> list[str]:
+    """Return the words of ``SlimPod``, ``slim_pod`` or ``HTTPServer``, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+
+
+def test_no_new_module_or_class_has_a_private_word() -> None:
+    private = private_words()
+    found = {where for name, where in names() if private.intersection(words(name))}
+    known = set(KNOWN.read_text(encoding="utf-8").splitlines())
+
+    assert found - known == set(), "docs/words.md has what to say instead"
+    assert known - found == set(), f"take these out of {KNOWN.name}"
+
+
+def test_the_page_has_each_word_once() -> None:
+    rows = [line for line in (ROOT / "docs/words.md").read_text().splitlines() if line[:3] == "| `"]
+    listed = [word for row in rows for word in re.findall(r"`(\w+)`", row.split("|")[1])]
+
+    assert len(listed) == len(set(listed)) > 80
+    assert words("QuickEnds") == ["quick", "ends"]
+    assert words("CSRApproval") == ["csr", "approval"]
