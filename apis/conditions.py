@@ -18,7 +18,6 @@ def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
 
 
 def is_true(conditions: Iterable[Object] | None, type_: str) -> bool:
-    """Whether the condition of this type is there and true."""
     found = find(conditions, type_)
     return found is not None and found.get("status") == "True"
 
@@ -49,5 +48,4 @@ def set_(  # noqa: PLR0913, PLR0917  # a condition has that many fields
 
 
 def without(conditions: Iterable[Object] | None, type_: str) -> list[Object]:
-    """Return ``conditions`` but that of this type."""
     return [found for found in conditions or () if found.get("type") != type_]

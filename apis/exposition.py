@@ -95,7 +95,6 @@ def claim_of(sample: Sample) -> Key | None:
 
 
 def text(of: Iterable[Family]) -> str:
-    """Return the text of the metrics that have samples."""
     lines = (
         line
         for family in of

@@ -43,7 +43,6 @@ def resourceslice_identity(resource_slice: str) -> str:
 
 
 def kubeconfig_secret(identity: str) -> str:
-    """Return the Secret with the kubeconfig of an Identity."""
     return f"kubeconfig-{identity}"
 
 
@@ -57,7 +56,6 @@ def remote_certificate(resource_slice: str = "") -> str:
 
 
 def vk_deployment(virtual_node: str) -> str:
-    """Return the Deployment of the virtual kubelet of ``virtual_node``."""
     return shorten(f"vk-{virtual_node}", _DEPLOYMENT_LIMIT)
 
 

@@ -45,7 +45,6 @@ class Kind:
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:
-    """Return the key of ``obj`` by its metadata."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace") or "", metadata["name"])
 

@@ -389,7 +389,6 @@ def _listed(texts: Any) -> tuple[str, ...] | None:
 
 
 def _member(part: Object, name: str, default: E) -> E:
-    """Return the member of the default's enum that ``part`` names."""
     value, members = part.get(name) or default.value, type(default)
     try:
         return members(value)

@@ -50,7 +50,6 @@ def judge(spec: Object, policy: Policy) -> None:
 
 
 def cure(complaint: str) -> str:
-    """Return what to do about ``complaint``."""
     return next(text for words, text in _CURES.items() if words in complaint)
 
 

@@ -221,7 +221,6 @@ def rights_cluster_wide() -> Rights:
 
 
 def union(several: Iterable[Rights]) -> Rights:
-    """Return all rights of ``several``."""
     united: Rights = {}
     for rights in several:
         for resource, verbs in rights.items():

@@ -103,7 +103,6 @@ def answer(obj: Object, type_: str) -> str:
 
 
 def makes_virtual_node(obj: Object) -> bool:
-    """Whether a virtual node is to be made of it."""
     value = objects.annotations(obj).get(keys.CREATE_VIRTUAL_NODE, "")
     return bool(value) and value.lower() != "false"
 

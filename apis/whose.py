@@ -114,7 +114,6 @@ def replica(consumer: str) -> dict[str, str]:
 
 
 def replicas_of(consumer: str) -> str:
-    """Return the selector of the replicas of ``consumer`` on a provider."""
     return f"{REPLICAS},{keys.ORIGIN_ID}={consumer}"
 
 

@@ -158,7 +158,6 @@ def certified_key(certificate: bytes) -> bytes:
 
 
 def is_signed_by(certificate: bytes, ca: bytes) -> bool:
-    """Whether the PEM certificate ``ca`` signed the PEM ``certificate``."""
     issuer = _certificate(ca)
     try:
         _certificate(certificate).verify_directly_issued_by(issuer)
@@ -323,7 +322,6 @@ def private_pem(key: PrivateKey) -> bytes:
 
 
 def public_pem(key: PublicKey) -> bytes:
-    """Return ``key`` as PEM (PKIX)."""
     return key.public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )

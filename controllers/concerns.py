@@ -10,8 +10,6 @@ Keys: TypeAlias = Callable[[Change[Any]], Iterable[Key]]
 
 
 def all_of(those: Informer[Any]) -> Keys:
-    """Return what answers with all keys of ``those``."""
-
     def keys_of(_: Change[Any]) -> Iterable[Key]:
         return list(those.items())
 

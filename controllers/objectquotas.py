@@ -44,7 +44,6 @@ def quota(namespace: str, counted: Mapping[str, str], most: Mapping[str, int]) -
 
 
 def is_ours(found: Object) -> bool:
-    """Whether ``found`` is such a ResourceQuota."""
     return objects.labels(found).get(keys.LIQO_MANAGED) == "true"
 
 
@@ -108,7 +107,6 @@ class ObjectQuotaReconciler:
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     tenants = manager.informer(selections.TENANTS)
     granted = manager.informer(selections.PROVIDER_POLICIES)

@@ -79,7 +79,6 @@ def _add_surroundings(parser: argparse.ArgumentParser, environment: Mapping[str,
 
 
 def _add_loops(parser: argparse.ArgumentParser) -> None:
-    """Add how the loops work."""
     parser.add_argument(
         "--shadow-pod-ctrl-workers", dest="shadow_pod_workers", type=_count, default=10
     )

@@ -63,7 +63,6 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> None:
-    """Add the flags that both containers of a virtual node have."""
     add = parser.add_argument
     add("--nodename", default=keys.VIRTUAL_KUBELET, help="name of the Node and its VirtualNode")
     add("--tenant-namespace", default="default", help="where VirtualNode, Secret and Leases are")

@@ -94,5 +94,4 @@ EVENTS: Final = Counter(
 
 
 def page() -> bytes:
-    """Return all metrics in the Prometheus text format."""
     return generate_latest(REGISTRY)

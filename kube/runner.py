@@ -32,7 +32,6 @@ RECONCILE_S: Final = 300.0
 
 
 def own_key(change: Change[Any]) -> Iterable[Key]:
-    """Return the key of the object itself."""
     return (change.key,)
 
 

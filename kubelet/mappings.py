@@ -45,7 +45,6 @@ GOOD_S: Final = 10.0
 
 
 def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
-    """Return the informer on the NamespaceMap of the pair."""
     return Informer(namespacemaps.ours(tenant_namespace, clusters.destination))
 
 

@@ -125,7 +125,6 @@ def address(text: str) -> str:
 
 
 def network(text: str) -> Network:
-    """Return the network that ``text`` names."""
     (found, wrong) = podnetworks.parse(text)
     if wrong or len(found) != 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no network such as 10.1.0.0/16")

@@ -262,12 +262,10 @@ def validate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
 
 
 def mutate_foreign_cluster(request: Request) -> Admitted:
-    """Label a ForeignCluster."""
     return foreignclusters.label(request.object)
 
 
 def mutate_tenant(request: Request) -> Admitted:
-    """Label a Tenant that has no label."""
     return tenants.label(request.object)
 
 

@@ -291,7 +291,6 @@ async def _called_in(threads: Executor, app: App, environ: WSGIEnvironment) -> w
 
 
 def _call(app: App, environ: WSGIEnvironment) -> web.Response:
-    """Return what the WSGI ``app`` answers."""
     told: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:

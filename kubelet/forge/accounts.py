@@ -137,13 +137,11 @@ def token_request(local: Object, token: Token) -> Object:
 
 
 def account(local: Object) -> Key:
-    """Return the service account of the pod."""
     name = local["spec"].get("serviceAccountName") or "default"
     return Key(objects.key_of(local).namespace, name)
 
 
 def issued(local: Object, answer: Object, now: datetime) -> Issued:
-    """Return what the TokenRequest ``answer`` of ``now`` gives."""
     expires = datetime.fromisoformat(str(answer["status"]["expirationTimestamp"]))
     return Issued(answer["status"], renewed_from(local, expires, now))
 

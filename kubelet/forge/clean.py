@@ -206,7 +206,6 @@ def _parsed(value: object) -> Quantity | None:
 
 
 def _mounts(spec: Object, value: object) -> list[Object]:
-    """Return what is said of mounts that the container has."""
     have = {(one.get("name"), one.get("mountPath")) for one in spec.get("volumeMounts") or []}
     return [
         {
@@ -237,7 +236,6 @@ def _filled(fields: Object) -> Object:
 
 
 def is_time(value: object) -> TypeGuard[str]:
-    """Whether ``value`` is a time as Kubernetes writes it."""
     if not isinstance(value, str) or not _TIME.fullmatch(value):
         return False
     try:

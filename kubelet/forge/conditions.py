@@ -149,7 +149,6 @@ def _address(local: Object, reason: str, message: str, now: datetime) -> Object:
 
 
 def failed(condition: Object, now: datetime) -> Object:
-    """Return the condition of a pod that is over."""
     if condition.get("status") != "True" or condition.get("type") in _KEPT:
         return condition
     return {**condition, "status": "False", "lastTransitionTime": times.seconds(now)}

@@ -213,7 +213,6 @@ def is_overdue(local: Object, now: datetime) -> bool:
 
 
 def is_labelled(local: Object) -> bool:
-    """Whether it was offloaded."""
     return objects.labels(local).get(keys.SHADOW_POD_LABEL) == "true"
 
 

@@ -75,7 +75,6 @@ def unkept(known: Paths, changes: Object, made: Object) -> Paths:
 
 
 def without(status: Object, paths: Paths) -> Object:
-    """Return ``status`` without the fields ``paths``."""
     return _without(status, paths) if paths else status
 
 

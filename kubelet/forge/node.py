@@ -96,7 +96,6 @@ def _offers(virtual: VirtualNode) -> dict[str, str]:
 
 
 def fresh(identity: Identity, want: Wanted) -> Object:
-    """Return the Node to create."""
     return named(
         keys.NODE,
         Key("", identity.name),

@@ -97,7 +97,6 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
 
 
 def metadata(local: Object, pair: Pair, options: Options) -> Object:
-    """Return the labels and annotations of the ShadowPod of ``local``."""
     labels = _without(
         marks.labels_of_shadow(objects.labels(local)),
         {*_LABELS_OF_HOME, *options.patch.labels_not_reflected},

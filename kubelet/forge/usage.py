@@ -133,7 +133,6 @@ def most_bytes(pods: int) -> int:
 
 
 def pod_of(sample: Sample) -> Key:
-    """Return the pod that ``sample`` is about."""
     return Key(sample.labels.get("namespace", ""), sample.labels.get("pod", ""))
 
 
@@ -196,7 +195,6 @@ def _used(sample: Sample) -> float:
 
 
 def containers(pod: Object) -> frozenset[str]:
-    """Return the names of all containers of ``pod``."""
     fields = ("containers", "initContainers", "ephemeralContainers")
     return frozenset(item["name"] for field in fields for item in pod["spec"].get(field) or [])
 

@@ -256,5 +256,4 @@ PANELS: Final[Mapping[str, Panel]] = {
 
 
 def names(found: Iterable[Object]) -> frozenset[str]:
-    """Return the namespaces of ``found``."""
     return frozenset(objects.key_of(one).namespace for one in found)

@@ -44,7 +44,6 @@ class Around:
 
 
 def installation(found: Installation) -> Object:
-    """Return what ``liqoctl info`` tells."""
     unhealthy = {key_of(pod).name: one for pod in found.pods if (one := _trouble(pod))}
     policy = objects.spec(found.policy)
     return {
@@ -133,7 +132,6 @@ def _alert(condition: Object) -> str:
 
 
 def peer(foreign_cluster: Object, around: Around) -> Object:
-    """Return what ``liqoctl info peer`` tells of one peer."""
     cluster_id, status = foreign_cluster["spec"]["clusterID"], _status(foreign_cluster)
     authentication = _module(foreign_cluster, "authentication")
     slices = [one for one in around.slices if _provider_of(one, cluster_id)]

@@ -149,7 +149,6 @@ def rehearsed(obj: Object, outcome: str) -> str:
 
 
 def outcome(found: Object | None, made: Object) -> str:
-    """Return what making ``made`` of what was ``found`` is called."""
     if found is None:
         return "created"
     return "unchanged" if _without_marks(found) == _without_marks(made) else "configured"
@@ -231,7 +230,6 @@ def is_applied_by(obj: Object, manager: str) -> bool:
 
 
 def is_established(crd: Object | None) -> bool:
-    """Whether its objects can be made."""
     status = objects.status(crd)
     return conditions.is_true(status.get("conditions"), "Established")
 

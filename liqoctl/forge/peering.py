@@ -19,7 +19,6 @@ _PRIVILEGED: Final = (keys.POD_SECURITY_ENFORCE, keys.POD_SECURITY_AUDIT, keys.P
 
 
 def tenant_namespace(peer: str) -> Object:
-    """Return the namespace of what concerns the cluster ``peer``."""
     labels = {
         keys.TENANT_NAMESPACE: "true",
         keys.REMOTE_CLUSTER_ID: peer,
@@ -90,7 +89,6 @@ def with_networks(identity: Object, networks: str) -> Object:
 
 
 def pod_networks(identity: Object | None) -> str:
-    """Return the networks that an Identity names."""
     return objects.annotations(identity or {"metadata": {}}).get(keys.POD_NETWORKS, "")
 
 
@@ -251,7 +249,6 @@ def is_answered(resource_slice_: Object | None) -> bool:
 
 
 def has_secret(identity_: Object | None) -> bool:
-    """Whether there is a kubeconfig for an Identity."""
     status = objects.status(identity_)
     return bool((status.get("kubeconfigSecretRef") or {}).get("name"))
 

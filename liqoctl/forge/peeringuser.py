@@ -15,7 +15,6 @@ RANDOM_BYTES: Final = 16
 
 
 def user(consumer: str, dice: bytes) -> str:
-    """Return the name of a new user for ``consumer``."""
     return naming.peering_user(consumer, dice.hex())
 
 

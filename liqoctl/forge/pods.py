@@ -72,10 +72,8 @@ def told(part: Object) -> str:
 
 
 def spec(pod: Object) -> Object:
-    """Return its specification."""
     return objects.spec(pod)
 
 
 def status(pod: Object) -> Object:
-    """Return its status."""
     return objects.status(pod)

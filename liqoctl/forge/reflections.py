@@ -62,7 +62,6 @@ class Contents:
 
 
 def lines(contents: Contents, peers: Iterable[Peer]) -> list[Line]:
-    """Return a line for each object and each of ``peers``."""
     return [line for peer in peers for row in rows(peer) for line in _lines(contents, peer, row)]
 
 
@@ -74,7 +73,6 @@ def rows(peer: Peer) -> Iterable[ReflectedKind]:
 
 
 def policies(contents: Contents, peers: Iterable[Peer]) -> list[tuple[str, str]]:
-    """Return the kinds and names of the policies that one of ``peers`` has not."""
     lines = (
         line
         for peer in peers
@@ -86,7 +84,6 @@ def policies(contents: Contents, peers: Iterable[Peer]) -> list[tuple[str, str]]
 
 
 def staying(contents: Contents, peer: Peer) -> list[Line]:
-    """Return a line for each object that ``peer`` has not."""
     found = lines(contents, [peer])
     return [line for line in found if line.name and line.state != REFLECTED]
 

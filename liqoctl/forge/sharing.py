@@ -83,7 +83,6 @@ def shown(seen: Seen) -> list[Object]:
 
 
 def rows(found: Iterable[Object]) -> list[tuple[str, ...]]:
-    """Return the table of ``shown``."""
     return [
         (one["tenant"] or "(any)", one["policy"], name, *(str(part[key]) for key in _COLUMNS))
         for one in found

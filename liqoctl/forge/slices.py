@@ -44,7 +44,6 @@ def named(wanted: Wanted) -> Object:
 
 
 def manifest(wanted: Wanted) -> Object:
-    """Return the ResourceSlice ``wanted``."""
     spec: Object = {"class": wanted.class_}
     if wanted.resources:
         spec["resources"] = dict(wanted.resources)
@@ -96,7 +95,6 @@ def _answered(obj: Object) -> tuple[object, object]:
 
 
 def row(obj: Object) -> tuple[str, ...]:
-    """Return one line of the table of slices."""
     spec, is_replica = objects.spec(obj), whose.is_foreign(obj)
     return (
         obj["metadata"]["name"],

@@ -314,7 +314,6 @@ async def nonce(provider: Side, namespace: str, consumer: str) -> str:
 
 
 async def signature_of(consumer: Side, namespace: str, provider: str, text: str) -> bytes:
-    """Return the signature of the nonce ``text`` by the controllers of the consumer."""
     where = Key(namespace, keys.SIGNED_NONCE_SECRET)
     before = await consumer.cluster.get_live(keys.SECRET, where)
     if before and forge.data_in(before, "nonce") != text.encode():

@@ -182,7 +182,6 @@ async def _existing(cluster: Cluster, progress: Progress, namespace: str) -> Obj
 
 
 async def _announce(cluster: Cluster, progress: Progress, offloading: Object) -> None:
-    """Say what goes with ``offloading``."""
     namespace = objects.key_of(offloading).namespace
     twins = forge.twins(offloading)
     for cluster_id, remote in twins:

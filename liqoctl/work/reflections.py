@@ -60,7 +60,6 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
 
 
 def show(lines: Sequence[Line]) -> None:
-    """Print ``lines`` as a table."""
     rows = [[one_line(cell) for cell in row] for row in (forge.HEAD, *lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(forge.HEAD))]
     for row in rows:
@@ -122,7 +121,6 @@ async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> 
 
 
 async def volumes_of(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Object]:
-    """Return the volumes of ``claims`` by name."""
     names = {str(claim["spec"].get("volumeName") or "") for claim in claims} - {""}
     found = await asyncio.gather(
         *(cluster.get_live(keys.PERSISTENT_VOLUME, Key("", name)) for name in names)

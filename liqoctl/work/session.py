@@ -43,7 +43,6 @@ class Side:
 
 
 def version() -> str:
-    """Return the version of this program."""
     return importlib.metadata.version("pyliqo")
 
 

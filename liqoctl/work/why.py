@@ -131,7 +131,6 @@ async def _with_objects(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
 
 
 async def _with_staying(cluster: Cluster, pod: Object, provider: str, facts: Facts) -> Facts:
-    """Return ``facts`` with the objects that ``pod`` mentions and that ``provider`` has not."""
     wanted, where = pods.mentioned(pod), objects.key_of(pod).namespace
     reading = (
         _allowed(_named(cluster, kind, where, names), kind.plural) for kind, names in wanted.items()
@@ -162,7 +161,6 @@ async def _staying(cluster: Cluster, contents: Contents, provider: str, where: s
 
 
 async def _named(cluster: Cluster, kind: Kind, where: str, names: Iterable[str]) -> list[Object]:
-    """Return those that are there."""
     found = await asyncio.gather(*(cluster.get_live(kind, Key(where, name)) for name in names))
     return [each for each in found if each is not None]
 

@@ -29,7 +29,6 @@ def twin_name(name: str, pair: Pair) -> str:
 
 
 def original_name(name: str, pair: Pair) -> str:
-    """Return the name at the consumer of the twin ``name``."""
     if name == naming.root_ca_config_map(pair.origin):
         return keys.ROOT_CA_CONFIG_MAP
     return name

@@ -14,8 +14,6 @@ _OBSERVED: Final = "observedGeneration"
 
 
 def forge(row: ReflectedKind) -> Forge:
-    """Return how objects of the kind of ``row`` are reflected."""
-
     def twin(local: Object, scene: Scene) -> Object:
         return twins.of(row.twin, local, scene, keep=[name for name in local if name not in _OWN])
 

@@ -69,7 +69,6 @@ def _endpoint(endpoint: Object, scene: Scene) -> Object:
 
 
 def _reached(address: str, scene: Scene) -> str:
-    """Return ``address`` as the provider is told it."""
     pods = scene.settings.local_pods
     if not pods or remap.contains(pods, address):
         return address

@@ -25,7 +25,6 @@ class RefusedError(Exception):
 
 
 def secret_of(identity: Key) -> Key:
-    """Return where the kubeconfig of an Identity is."""
     return Key(identity.namespace, naming.kubeconfig_secret(identity.name))
 
 
@@ -56,7 +55,6 @@ def check(identity: Identity, key: bytes) -> None:
 
 
 def config(identity: Identity, key: bytes) -> bytes:
-    """Return the kubeconfig of ``identity``."""
     params = identity.params
     return kubeconfig.forge(
         kubeconfig.Identity(
@@ -107,7 +105,6 @@ def is_needed(secret_: Object, replicated: Iterable[Object]) -> bool:
 
 
 def of_slice(resource_slice: Object, provider: str, params: AuthParams) -> Object:
-    """Return the Identity of the virtual kubelets of ``resource_slice``."""
     where = objects.key_of(resource_slice)
     metadata = {
         "labels": {

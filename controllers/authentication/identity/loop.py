@@ -16,7 +16,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     identities = manager.informer(selections.IDENTITIES)
     slices = manager.informer(selections.RESOURCE_SLICES)
     replicated = [

@@ -15,7 +15,6 @@ _NAMES = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     secrets = manager.tenant_secrets()
     namespaces = manager.informer(selections.PEER_NAMESPACES)
 

@@ -10,7 +10,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     renews = manager.informer(selections.RENEWS)
     identities = manager.informer(selections.IDENTITIES)
     tenants = manager.informer(selections.TENANTS)

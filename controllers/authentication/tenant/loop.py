@@ -13,7 +13,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     tenants = manager.informer(selections.TENANTS)
     slices = manager.informer(selections.RESOURCE_SLICES)
     namespaces = manager.informer(selections.PEER_NAMESPACES)

@@ -13,7 +13,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     bindings = manager.informer(selections.ROLE_BINDINGS)
     account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
@@ -33,6 +32,5 @@ def by_namespace(change: Change[Object]) -> Iterable[Key]:
 
 
 def by_binding(change: Change[Object]) -> Iterable[Key]:
-    """Return the namespace of a binding of this process."""
     is_one = any(forge.is_one(each) for each in (change.old, change.new) if each)
     return [Key("", change.key.namespace)] if is_one else []

@@ -26,7 +26,6 @@ SETTLE_S: Final = 0.5
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     slices = manager.informer(selections.RESOURCE_SLICES)
     tenants = manager.informer(selections.TENANTS)
     policies = manager.informer(selections.PROVIDER_POLICIES)

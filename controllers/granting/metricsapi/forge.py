@@ -87,7 +87,6 @@ def away_since(service: Object) -> datetime | None:
 
 
 def is_ready(agent: Object | None) -> bool:
-    """Whether a Pod of the agent is ready."""
     return bool(objects.status(agent).get("availableReplicas"))
 
 

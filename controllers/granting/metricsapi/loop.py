@@ -17,7 +17,6 @@ SERVICE: Final = Selection(
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     where = Key(manager.namespace, keys.METRIC_AGENT)
     agents = Selection(
         keys.DEPLOYMENT,

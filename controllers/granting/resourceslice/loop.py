@@ -14,7 +14,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     slices = manager.informer(selections.RESOURCE_SLICES)
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     identities = manager.informer(selections.IDENTITIES)

@@ -19,7 +19,6 @@ SIGNING_REQUESTS: Final = selections.every(
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     requests = manager.informer(SIGNING_REQUESTS)
     nodes = manager.informer(selections.NODES)
     sources = [Source(requests), Source(nodes, by_node(requests))]

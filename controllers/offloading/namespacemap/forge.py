@@ -107,7 +107,6 @@ def owner_of(obj: Object) -> Key | None:
 
 
 def is_twin(namespace: Object, namespace_map: Object, local: str) -> bool:
-    """Whether ``namespace`` was made for ``local`` by this very map."""
     annotations = objects.annotations(namespace)
     return (
         owner_of(namespace) == objects.key_of(namespace_map)

@@ -14,7 +14,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     bindings = manager.informer(selections.ROLE_BINDINGS)

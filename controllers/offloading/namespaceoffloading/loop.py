@@ -22,7 +22,6 @@ AT_ONCE: Final = 16
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     offloadings = manager.informer(selections.OFFLOADINGS)
     enabled = manager.informer(selections.ENABLED_NAMESPACES)
     namespace_maps = manager.informer(selections.NAMESPACE_MAPS)

@@ -19,7 +19,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     offloadings = manager.informer(selections.OFFLOADINGS)
     nodes = manager.informer(selections.NODES)
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)

@@ -159,7 +159,6 @@ def idle(held: Iterable[Booking], account: Account) -> list[Booking]:
 
 
 def is_fulfilled(booking: Booking, account: Account) -> bool:
-    """Whether its Pod takes what is booked."""
     has = account.taken.get(booking.uid)
     return has is not None and not resources.more(booking.requests, has)
 

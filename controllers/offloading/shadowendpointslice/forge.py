@@ -97,7 +97,6 @@ def refused(shadow: Object, reach: Reach) -> list[str]:
 
 
 def named(shadow: Object) -> Iterator[str]:
-    """Yield the addresses in ``shadow``."""
     for each in _template(shadow).get("endpoints") or []:
         yield from each["addresses"]
 

@@ -50,7 +50,6 @@ class _Known:
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
     peers = manager.informer(PEERS)
     namespaces = manager.informer(selections.PEER_NAMESPACES)

@@ -41,7 +41,6 @@ def selected_node(claim: Object) -> str:
 
 
 def real_key(claim: Object) -> Key:
-    """Return where the real claim is."""
     return Key(keys.STORAGE_NAMESPACE, objects.uid(claim))
 
 
@@ -62,7 +61,6 @@ def virtual_key(real: Object) -> Key | None:
 
 
 def is_for(real: Object, claim: Object | None) -> bool:
-    """Whether ``real`` was made for that very ``claim``."""
     return claim is not None and objects.uid(claim) == objects.key_of(real).name
 
 
@@ -155,7 +153,6 @@ def larger(claim: Object, real: Object) -> Object:
 
 
 def volume_key(claim: Object) -> Key:
-    """Return the name of the volume that binds ``claim``."""
     return Key("", f"pvc-{objects.uid(claim)}")
 
 
@@ -181,13 +178,11 @@ def volume(claim: Object, real: Object) -> Object:
 
 
 def claim_of(volume_: Object) -> Key:
-    """Return the claim that ``volume_`` is for."""
     claim = volume_["spec"].get("claimRef") or {}
     return Key(claim.get("namespace", ""), claim.get("name", ""))
 
 
 def claim_uid(volume_: Object) -> str:
-    """Return the UID of the claim that ``volume_`` is for."""
     return str((volume_["spec"].get("claimRef") or {}).get("uid", ""))
 
 

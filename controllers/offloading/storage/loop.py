@@ -26,7 +26,6 @@ VOLUMES: Final = selections.every(keys.PERSISTENT_VOLUME)
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of the four controllers."""
     claims, volumes = manager.informer(CLAIMS), manager.informer(VOLUMES)
     maps = manager.informer(selections.NAMESPACE_MAPS)
     offloadings = manager.informer(selections.OFFLOADINGS)

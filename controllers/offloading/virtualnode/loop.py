@@ -27,7 +27,6 @@ _MADE = (
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
     nodes = manager.informer(selections.NODES)
     templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)

@@ -13,7 +13,6 @@ _SHOWN: Final = ("role", "apiServerUrl")
 
 
 def profile(cluster_id: str, namespace: str) -> Object:
-    """Return the ClusterProfile of a peer."""
     labels = {MANAGER_LABEL: MANAGER, keys.REMOTE_CLUSTER_ID: cluster_id}
     spec = {"displayName": cluster_id, "clusterManager": {"name": MANAGER}}
     key = Key(namespace, cluster_id)
@@ -21,7 +20,6 @@ def profile(cluster_id: str, namespace: str) -> Object:
 
 
 def is_ours(found: Object) -> bool:
-    """Whether pyliqo made it."""
     return objects.labels(found).get(MANAGER_LABEL) == MANAGER
 
 

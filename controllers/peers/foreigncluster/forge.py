@@ -153,7 +153,6 @@ def _module(before: Object, name: str, findings: Iterable[_Finding], now: dateti
 def _conditions(
     before: Iterable[Object] | None, findings: Iterable[_Finding], now: datetime
 ) -> list[Object]:
-    """Return a condition for each of ``findings`` and no other."""
     made: list[Object] = []
     for finding in findings:
         known = conditions.find(before, finding.type)

@@ -29,7 +29,6 @@ _TELLING: Final = {
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
     informers["deployments"] = manager.beside_virtual_nodes(selections.DEPLOYMENTS)
     observed = Observed(**{name: views.cached(each) for name, each in informers.items()})

@@ -13,7 +13,6 @@ from kube.runner import Runner, Source
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     nodes = manager.informer(ownaddresses.NODES)
     where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
 

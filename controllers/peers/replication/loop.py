@@ -7,7 +7,6 @@ from controllers.peers.replication.peers import Origin, Peers
 
 
 def controller(manager: Manager) -> Term:
-    """Return the term of this controller."""
     origin = Origin(
         cluster_id=manager.cluster_id,
         live=manager.live,

@@ -231,7 +231,6 @@ def _is_waiting(key: PeerKey, found: Mapping[Key, Object]) -> bool:
 
 
 def identity_of(key: PeerKey) -> Key:
-    """Return which Identity the kubeconfig for replication is made of."""
     return Key(key.namespace, naming.controlplane_identity(key.cluster_id))
 
 

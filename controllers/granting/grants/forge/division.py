@@ -176,7 +176,6 @@ def _or_none(amounts: Resources, name: str) -> str:
 
 
 def _limits(claims: Sequence[Claim]) -> list[Bound]:
-    """Return one bound for each policy that has limits."""
     by_name = sorted(claims, key=lambda one: one.policy.name)
     groups = [list(group) for _, group in groupby(by_name, key=lambda one: one.policy.name)]
     return [

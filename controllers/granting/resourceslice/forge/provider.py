@@ -40,7 +40,6 @@ def is_let_in(tenant: Object) -> bool:
 
 
 def request(obj: Object, tenant: Tenant) -> Request:
-    """Return what is to be signed for the slice ``obj``."""
     key = objects.key_of(obj)
     return Request(
         secret=Key(key.namespace, naming.remote_certificate(key.name)),
@@ -57,7 +56,6 @@ def denied(obj: Object, why: str, now: datetime) -> Object:
 
 
 def accepted(obj: Object, params: AuthParams, now: datetime) -> Object:
-    """Return the status of a slice that is."""
     message = "the request is for this slice, by the tenant's key"
     return {
         **_answered(obj, slices.ACCEPTED, ACCEPTED, message, now),

@@ -52,7 +52,6 @@ def deployment(obj: Object, options: VkOptionsTemplate, cluster: LocalCluster) -
 
 
 def selector_labels(virtual_node: VirtualNode) -> dict[str, str]:
-    """Return the labels by which the pods of ``virtual_node`` are found."""
     return {
         keys.COMPONENT: keys.VIRTUAL_KUBELET,
         keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,

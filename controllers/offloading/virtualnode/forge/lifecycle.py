@@ -194,7 +194,6 @@ def is_waited_for(pod: Object, now: datetime) -> bool:
 
 
 def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:
-    """Whether ``node`` was made by the virtual kubelet of ``virtual_node``."""
     labels = objects.labels(node)
     return (
         labels.get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE

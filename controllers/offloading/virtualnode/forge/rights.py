@@ -25,7 +25,6 @@ class Desired(NamedTuple):
 
 
 def name(virtual_node: str) -> str:
-    """Return the name of the roles and bindings of ``virtual_node``."""
     return naming.shorten(f"liqo-node-{virtual_node}", _NAME_LIMIT)
 
 
@@ -90,7 +89,6 @@ def at_home(virtual_node: VirtualNode) -> list[Desired]:
 
 
 def offloaded_namespace(virtual_node: VirtualNode, namespace: str) -> Object:
-    """Return the binding that opens an offloaded namespace to ``virtual_node``."""
     key = Key(namespace, name(virtual_node.name))
     role = keys.VIRTUAL_KUBELET_NAMESPACED_ROLE
     return _binding(virtual_node, key, keys.CLUSTER_ROLE, role).wanted
