@@ -36,8 +36,9 @@ MAX_OBJECTS: Final[Mapping[str, int]] = {
     "namespacemaps": 16,
     "renews": 128,
     "shadowendpointslices": 1000,
+    "shadowpods": 10000,
 }
-"""How many objects a consumer may have in its tenant namespace, the last in each twin.
+"""How many objects a consumer may have in its tenant namespace, the last two in each twin.
 
 A consumer of ours has one NamespaceMap and one Renew, one that runs Liqo a Renew for each slice.
 """

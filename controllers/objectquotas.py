@@ -30,7 +30,7 @@ _OF_TENANTS: Final[Mapping[str, str]] = {
     for kind in (keys.RESOURCE_SLICE, keys.NAMESPACE_MAP, keys.RENEW)
 }
 _OF_TWINS: Final[Mapping[str, str]] = {
-    f"count/{keys.SHADOW_ENDPOINT_SLICE.resource}": keys.SHADOW_ENDPOINT_SLICE.plural
+    f"count/{kind.resource}": kind.plural for kind in (keys.SHADOW_ENDPOINT_SLICE, keys.SHADOW_POD)
 }
 
 

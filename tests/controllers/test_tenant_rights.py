@@ -192,6 +192,7 @@ COUNTED: Final = (
     "count/renews.authentication.liqo.io",
     "count/namespacemaps.offloading.liqo.io",
     "count/shadowendpointslices.offloading.liqo.io",
+    "count/shadowpods.offloading.liqo.io",
 )
 
 
@@ -239,7 +240,7 @@ async def test_numbers_of_a_consumer_are_bounded_once_the_cluster_counts_them() 
     assert await reconciler.reconcile(Key("", TWIN)) is None
 
     assert await hard(fake, SPACE) == dict(zip(COUNTED[:3], ("64", "128", "16"), strict=True))
-    assert await hard(fake, TWIN) == {COUNTED[3]: "1000"}
+    assert await hard(fake, TWIN) == {COUNTED[3]: "1000", COUNTED[4]: "10000"}
 
 
 async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
@@ -247,7 +248,7 @@ async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
     reconciler = await numbered(fake)
     await counting(fake, *COUNTED)
     await reconciler.reconcile(WHERE)
-    spec = {"maxObjects": {"resourceSlices": 2}}
+    spec = {"maxObjects": {"resourceSlices": 2, "shadowPods": 500}}
     await fake.create(
         keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, Key("", "milan"), spec=spec)
     )
@@ -256,6 +257,8 @@ async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
 
     limits = await hard(fake, SPACE)
     assert (limits[COUNTED[0]], limits[COUNTED[2]]) == ("2", "16")
+    await reconciler.reconcile(Key("", TWIN))
+    assert await hard(fake, TWIN) == {COUNTED[3]: "1000", COUNTED[4]: "500"}
 
 
 async def test_where_a_peer_is_no_tenant_or_no_right_is_there_nothing_is_counted() -> None:

@@ -528,7 +528,7 @@ async def test_the_provider_counts_what_a_consumer_has_there(
 ) -> None:
     await both.offload(namespace)
     of_tenant = are_counted("resourceslices", "namespacemaps", "renews")
-    of_twin = are_counted("shadowendpointslices")
+    of_twin = are_counted("shadowendpointslices", "shadowpods")
     for where, counts in ((HERE, of_tenant), (both.twin(namespace), of_twin)):
         quota = Key(where, "liqo-objects")
         await world.until_one(both.milan, keys.RESOURCE_QUOTA, quota, counts)
