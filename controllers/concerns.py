@@ -1,12 +1,36 @@
 """Which keys of a controller a change concerns, in the ways that several controllers share."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from apis.objects import Key
+from apis import objects
+from apis.objects import Key, Object
 from kube.informer import Change, Informer
+from kube.runner import own_key
 
 Keys: TypeAlias = Callable[[Change[Any]], Iterable[Key]]
+
+_VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
+_BOOKED: Final = frozenset({"ledger", "round", "keeper", "grants", "cordoned"})
+"""Fields of the status of Tenants and ProviderPolicies: see ``controllers.granting.grants``."""
+
+
+def but_booked(keys_of: Keys = own_key) -> Keys:
+    """Return what answers as ``keys_of``, and with nothing where only what is booked changed."""
+
+    def keys_but_booked(change: Change[Any]) -> Iterable[Key]:
+        is_same = change.old is not change.new and _unbooked(change.old) == _unbooked(change.new)
+        return () if is_same else keys_of(change)
+
+    return keys_but_booked
+
+
+def _unbooked(obj: Object | None) -> Object | None:
+    if obj is None:
+        return None
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _VERSIONS}
+    status = {name: value for name, value in objects.status(obj).items() if name not in _BOOKED}
+    return {**obj, "metadata": metadata, "status": status}
 
 
 def all_of(those: Informer[Any]) -> Keys:

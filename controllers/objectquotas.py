@@ -122,8 +122,8 @@ def controller(manager: Manager) -> Term:
         reconciler = ObjectQuotaReconciler(manager.cached, account, *views)
         sources = [
             Source(namespaces, of_peers),
-            Source(tenants, lambda change: [Key("", change.key.namespace)]),
-            Source(granted, concerns.all_of(namespaces)),
+            Source(tenants, concerns.but_booked(lambda change: [Key("", change.key.namespace)])),
+            Source(granted, concerns.but_booked(concerns.all_of(namespaces))),
             Source(bindings, by_binding),
         ]
         return Runner("objectquotas", reconciler, sources)

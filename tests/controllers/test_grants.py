@@ -12,7 +12,8 @@ import pytest
 from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
-from controllers import views
+from controllers import concerns, views
+from controllers.granting.grants import loop
 from controllers.granting.grants.forge.applications import Standard
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from kube import client, errors
@@ -25,7 +26,7 @@ from kube.errors import (
     KubeError,
     NotReachableError,
 )
-from kube.informer import Informer
+from kube.informer import Change, Informer
 from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
 from tests import factories
@@ -960,6 +961,27 @@ async def test_what_all_tenants_share_stays_small_whatever_they_ask_for(
         assert [one["name"] for one in ledger["grants"]] == [f"pool{n}" for n in range(8)]
 
     assert sizes == [{"keeper", "round"}] * 2
+
+
+async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -> None:
+    """Else each division would ask for every Secret of every slice of its tenants."""
+    await provider.policy("default", limits={"cpu": "10"})
+    where = keys.PROVIDER_POLICY, Key("", "default")
+    before = await provider.tenant(), await there(provider.cluster, *where)
+    key = await provider.ask(cpu="1")
+    await provider.settle()
+    after = await provider.tenant(), await there(provider.cluster, *where)
+    heard = concerns.but_booked()
+
+    for old, new in zip(before, after, strict=True):
+        what = objects.key_of(new)
+        assert old["metadata"]["resourceVersion"] != new["metadata"]["resourceVersion"]
+        assert list(heard(Change(what, old, new))) == []
+        assert list(loop.everything(Change(what, old, new))) == []
+        other = {**new, "spec": {**new["spec"], "tenantCondition": "Cordoned"}}
+        for change in (Change(what, None, new), Change(what, old, other), Change(what, new, new)):
+            assert list(heard(change)) == [what]
+    assert (await provider.granted(key))["cpu"] == "1"
 
 
 async def test_a_ledger_that_cannot_be_written_holds_up_its_own_tenant_only(

@@ -30,7 +30,11 @@ def controller(manager: Manager) -> Term:
             Runner(
                 "renewalanswer",
                 remote,
-                [Source(renews), Source(tenants, beside), Source(slices, beside)],
+                [
+                    Source(renews),
+                    Source(tenants, concerns.but_booked(beside)),
+                    Source(slices, beside),
+                ],
             ),
         )
 

@@ -22,7 +22,7 @@ def controller(manager: Manager) -> Term:
 
     beside = concerns.beside(tenants)
     sources: list[Source[Object]] = [
-        Source(tenants),
+        Source(tenants, concerns.but_booked()),
         Source(namespaces, concerns.inside(tenants)),
         Source(slices, lambda change: beside(change) if change.old is None else ()),
         Source(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),

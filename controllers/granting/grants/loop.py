@@ -31,7 +31,7 @@ def controller(manager: Manager) -> Term:
     policies = manager.informer(selections.PROVIDER_POLICIES)
     storage_classes = manager.informer(selections.STORAGE_CLASSES)
     others = (manager.informer(selections.QUOTAS), tenants, policies, storage_classes)
-    sources = [Source(slices, _of_slice), *(Source(each, _everything) for each in others)]
+    sources = [Source(slices, _of_slice), *(Source(each, everything) for each in others)]
 
     def loops() -> list[Loop]:
         capacity = Capacity(manager.live)
@@ -65,7 +65,7 @@ def controller(manager: Manager) -> Term:
     return loops
 
 
-def _everything(change: Change[Object]) -> Iterable[Key]:
+def everything(change: Change[Object]) -> Iterable[Key]:
     kind = (change.new or change.old or {}).get("kind")
     if kind in _BY_SPEC and change.old and change.new and change.old["spec"] == change.new["spec"]:
         return []

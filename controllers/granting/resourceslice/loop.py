@@ -30,7 +30,7 @@ def controller(manager: Manager) -> Term:
     replicas = [
         Source(slices),
         Source(namespaces, concerns.inside(slices)),
-        Source(tenants, concerns.beside(slices)),
+        Source(tenants, concerns.but_booked(concerns.beside(slices))),
         Source(secrets, _by_certificate),
     ]
 

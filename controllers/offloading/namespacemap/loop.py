@@ -27,7 +27,7 @@ def controller(manager: Manager) -> Term:
         Source(namespaces, concerns.inside(namespace_maps)),
         Source(bindings, _by_owner),
         Source(policies, _by_policy(namespace_maps)),
-        Source(tenants, concerns.beside(namespace_maps)),
+        Source(tenants, concerns.but_booked(concerns.beside(namespace_maps))),
     ]
 
     def runner() -> Runner:
