@@ -963,6 +963,33 @@ async def test_what_all_tenants_share_stays_small_whatever_they_ask_for(
     assert sizes == [{"keeper", "round"}] * 2
 
 
+async def test_who_gets_less_costs_no_write_of_its_ledger(provider: Provider) -> None:
+    """What is free changes with each local pod, and all shares with it."""
+    tenants = [f"t{number}" for number in range(5)]
+    for tenant in tenants:
+        await provider.add_tenant(tenant)
+        await provider.ask(class_="shared", tenant=tenant)
+    await provider.settle()
+    statuses = []
+
+    for cpus in ("50", "100", "40"):
+        before = len(provider.cluster.writes)
+        provider.free = resources.parse({"cpu": cpus, "memory": "100Gi"})
+        await provider.settle()
+        written = [kind for _, kind, _ in provider.cluster.writes[before:]]
+        statuses.append(written.count(str(keys.RESOURCE_SLICE)))
+        assert not {str(keys.TENANT), str(keys.PROVIDER_POLICY)} & {*written}
+
+    assert statuses == [5, 5, 5]
+    await provider.add_tenant("new")
+    new = await provider.ask(class_="shared", tenant="new", cpu="1")
+    before = len(provider.cluster.writes)
+    await provider.settle()
+    booked = [key for _, kind, key in provider.cluster.writes[before:] if kind == str(keys.TENANT)]
+    assert {key.namespace for key in booked} == {new.namespace}
+    assert (await provider.granted(new))["cpu"] == "1"
+
+
 async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -> None:
     """Else each division would ask for every Secret of every slice of its tenants."""
     await provider.policy("default", limits={"cpu": "10"})

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from apis import keys, objects, policies
+from apis import keys, objects, policies, resources
 from apis.objects import Key, Object
 from controllers.granting.grants.forge import marks, written
 from controllers.granting.grants.forge.applications import Entry
@@ -92,6 +92,8 @@ class Ledgers:
             is_home = homes.get(namespace) is tenant
             own = _of(entries, namespace) if entries is not None and is_home else None
             before = written.ledger(tenant)
+            if own is not None and self._covers(before, namespace, own):
+                own = None
             wanted = self._ledger(before, own, _of(kept, namespace)) if is_home else {}
             try:
                 await self._write(tenant, before, wanted)
@@ -107,6 +109,20 @@ class Ledgers:
             except KubeError as error:
                 failures = dict.fromkeys(homes, error) | failures
         return failures
+
+    def _covers(self, before: Object, namespace: str, own: Mapping[Key, Entry]) -> bool:
+        """Whether a ledger of ours says enough; who has less than it says costs no write."""
+        booked = written.parsed(before.get("grants") or (), namespace)
+        is_ours = before.get("keeper") == self._term or not booked
+        return (
+            is_ours
+            and booked.keys() == own.keys()
+            and all(
+                own[key].class_ == entry.class_
+                and not resources.more(own[key].amounts, entry.amounts)
+                for key, entry in booked.items()
+            )
+        )
 
     def _ledger(
         self, before: Object, own: Mapping[Key, Entry] | None, kept: Mapping[Key, Mark]
