@@ -529,9 +529,31 @@ async def test_the_provider_counts_what_a_consumer_has_there(
     await both.offload(namespace)
     of_tenant = are_counted("resourceslices", "namespacemaps", "renews")
     of_twin = are_counted("shadowendpointslices", "shadowpods")
-    for where, counts in ((HERE, of_tenant), (both.twin(namespace), of_twin)):
-        quota = Key(where, "liqo-objects")
-        await world.until_one(both.milan, keys.RESOURCE_QUOTA, quota, counts)
+    quota = Key(both.twin(namespace), "liqo-objects")
+    for key, counts in ((Key(HERE, "liqo-objects"), of_tenant), (quota, of_twin)):
+        await world.until_one(both.milan, keys.RESOURCE_QUOTA, key, counts)
+
+    none = named(keys.PROVIDER_POLICY, Key("", "rome"), spec={"maxObjects": {"shadowPods": 0}})
+    made = await both.milan.create(keys.PROVIDER_POLICY, none)
+    count = f"count/{keys.SHADOW_POD.resource}"
+    await world.until_one(
+        both.milan, keys.RESOURCE_QUOTA, quota, lambda found: found["status"]["hard"][count] == "0"
+    )
+    web = world.pod(namespace, "web", both.image, world.sleeping())
+    await both.rome.create(keys.POD, web)
+    told = await world.until(
+        both.rome,
+        keys.EVENT,
+        namespace,
+        lambda found: any(one["reason"] == "FailedReflection" for one in found.values()),
+    )
+    (said,) = [one for one in told.values() if one["reason"] == "FailedReflection"]
+    assert "exceeded quota: liqo-objects" in said["message"]
+    await both.milan.delete(keys.PROVIDER_POLICY, Key("", "rome"), uid=made["metadata"]["uid"])
+    running = await world.until_one(
+        both.rome, keys.POD, Key(namespace, "web"), lambda found: world.phase(found) == "Running"
+    )
+    assert running["spec"]["nodeName"]
 
 
 def slice_for_rome(name: str) -> Object:
