@@ -4,12 +4,16 @@ Source: docs/parity.md § 5.7.4; SEC-D1.
 """
 
 import asyncio
+import asyncio.sslproto
 import logging
 import os
 import ssl
+from collections import Counter
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from certs.plain import KeyPair
 from kube import access, connection
@@ -25,6 +29,7 @@ CLOSE_S: Final = 60.0
 IDLE_S: Final = 30.0
 """How long a connection is kept for another request."""
 _REFUSED: Final = frozenset({401, 403})
+_OF_CLIENTS: Final = (HttpProcessingError, web.RequestPayloadError)
 
 
 class Most(NamedTuple):
@@ -57,6 +62,8 @@ class Server:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=log(),
+            auto_decompress=False,
             handler_cancellation=True,
             shutdown_timeout=5,
             keepalive_timeout=IDLE_S,
@@ -109,15 +116,15 @@ class Server:
         if self._runner.server is None:
             await self._runner.setup()
             self._sweeping = asyncio.create_task(self._sweep())
-        listener = await asyncio.get_running_loop().create_server(
+        arrivals = Handshakes(
+            context,
             lambda: _Arrival(self._connections, self._runner),
-            self._host,
-            self._port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_S,
-            ssl_shutdown_timeout=CLOSE_S,
-            reuse_address=True,
-            start_serving=False,
+            most=self._connections.most.in_all // 2,
+            handshake_s=HANDSHAKE_S,
+            close_s=CLOSE_S,
+        )
+        listener = await asyncio.get_running_loop().create_server(
+            arrivals.accept, self._host, self._port, reuse_address=True, start_serving=False
         )
         for each in listener.sockets:
             connection.keep_alive(each)  # Linux gives it to all that it accepts
@@ -149,19 +156,91 @@ class _Connections:
     """Those that are open, by the address of their client."""
 
     def __init__(self, most: Most) -> None:
-        self._most = most
+        self.most = most
         self._sources: dict[asyncio.BaseTransport, str] = {}
 
     def admits(self, transport: asyncio.BaseTransport) -> bool:
         """Whether there is room for one more, which is counted."""
         open_ = {one: source for one, source in self._sources.items() if not one.is_closing()}
         self._sources = open_
-        source, *_ = transport.get_extra_info("peername") or ("",)  # who went at once has none
+        source = _source(transport)
         own = sum(one == source for one in open_.values())
-        if len(open_) >= self._most.in_all or own >= self._most.of_source:
+        if len(open_) >= self.most.in_all or own >= self.most.of_source:
             return False
         open_[transport] = source
         return True
+
+
+def _source(transport: asyncio.BaseTransport) -> str:
+    address, *_ = transport.get_extra_info("peername") or ("",)  # who went at once has none
+    return str(address)
+
+
+class Handshakes:
+    """Accepts connections by TLS: ``protocol`` gets those whose handshake is done.
+
+    Of those that are not, ``most`` are kept: beyond that the oldest of the source that has most of
+    them gives way. asyncio's own servers count none of them, and each takes as much memory as one
+    that is served.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        *,
+        most: int,
+        handshake_s: float,
+        close_s: float | None = None,
+    ) -> None:
+        self._context, self._protocol, self._most = context, protocol, most
+        self._handshake_s, self._close_s = handshake_s, close_s
+        self._begun: dict[asyncio.Transport, str] = {}
+
+    def accept(self) -> asyncio.Protocol:
+        """Return what to give ``loop.create_server``, without a context."""
+        return _Accepted(self)
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Begin TLS on a connection of TCP."""
+        begun = {one: source for one, source in self._begun.items() if not one.is_closing()}
+        begun[transport] = _source(transport)
+        self._begun = begun
+        if len(begun) > self._most:
+            [(largest, _)] = Counter(begun.values()).most_common(1)
+            next(one for one, source in begun.items() if source == largest).abort()
+        tls = asyncio.sslproto.SSLProtocol(
+            asyncio.get_running_loop(), _Secured(self, transport), self._context,
+            None,  # type: ignore[arg-type]  # nobody waits for it
+            server_side=True,
+            ssl_handshake_timeout=self._handshake_s,  # type: ignore[arg-type]  # seconds
+            ssl_shutdown_timeout=self._close_s,
+        )  # fmt: skip
+        transport.set_protocol(tls)
+        tls.connection_made(transport)
+
+    def done(self, tcp: asyncio.Transport, tls: asyncio.BaseTransport) -> None:
+        """Hand a connection on whose handshake is done."""
+        self._begun.pop(tcp, None)
+        protocol = self._protocol()
+        tls.set_protocol(protocol)
+        protocol.connection_made(tls)
+
+
+class _Accepted(asyncio.Protocol):
+    def __init__(self, handshakes: Handshakes) -> None:
+        self._handshakes = handshakes
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._handshakes.begin(cast("asyncio.Transport", transport))
+
+
+class _Secured(asyncio.Protocol):
+    def __init__(self, handshakes: Handshakes, tcp: asyncio.Transport) -> None:
+        self._handshakes, self._tcp = handshakes, tcp
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._handshakes.done(self._tcp, transport)
 
 
 class _Arrival(asyncio.Protocol):
@@ -184,6 +263,17 @@ async def _close_refused(_: web.Request, response: web.StreamResponse) -> None:
     """Keep no connection of who may do nothing here."""
     if response.status in _REFUSED:
         response.force_close()
+
+
+def log() -> logging.Logger:
+    """Return aiohttp's own log, without what clients do wrong: they are told."""
+    found = logging.getLogger("aiohttp.server")
+    found.addFilter(_is_ours)
+    return found
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not record.exc_info or not isinstance(record.exc_info[1], _OF_CLIENTS)
 
 
 def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:

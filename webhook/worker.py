@@ -10,7 +10,6 @@ import asyncio
 import asyncio.sslproto
 import functools
 import io
-import logging
 import os
 import sys
 import time
@@ -23,10 +22,10 @@ from typing import Any, Final, TypeAlias
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 from gunicorn import sock
 from gunicorn.workers import base
 
+from certs.listener import Handshakes, log
 from kube import heap
 from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.reader import MustWaitError
@@ -113,18 +112,20 @@ class Loop:
             lingering_time=LINGER_S,
             auto_decompress=False,
             access_log=None,
-            logger=_log(),
+            logger=log(),
         )
         config.set("ssl_context", CachedContext().get)
         context = PresentContext(functools.partial(sock.ssl_context, config))
-        accept = functools.partial(self._accept, clients)
-        listening = functools.partial(
-            asyncio.get_running_loop().create_server,
-            accept,
-            ssl=context,
-            ssl_handshake_timeout=SLOW_S,
+        arrivals = Handshakes(
+            context,
+            functools.partial(self._accept, clients),
+            most=self._most // 2,
+            handshake_s=SLOW_S,
         )
-        listeners = [await listening(sock=one.sock) for one in self._worker.sockets]
+        listening = asyncio.get_running_loop().create_server
+        listeners = [
+            await listening(arrivals.accept, sock=one.sock) for one in self._worker.sockets
+        ]
         while self._worker.ppid == os.getppid() and not self._drain.is_over:
             self._worker.notify()
             await asyncio.sleep(_TICK_S)
@@ -202,17 +203,6 @@ class Refusal(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it."""
         transport.close()
-
-
-def _log() -> logging.Logger:
-    """Return aiohttp's own log, without what clients do wrong: they are told."""
-    log = logging.getLogger("aiohttp.server")
-    log.addFilter(lambda record: not _is_of_client(record.exc_info))
-    return log
-
-
-def _is_of_client(error: Any) -> bool:
-    return bool(error) and isinstance(error[1], HttpProcessingError)
 
 
 def _request(  # as aiohttp calls it

@@ -26,7 +26,7 @@ from kube import client
 from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
-from tests import scraping
+from tests import flood, scraping
 from tests.controllers.managing import inline, install_rights
 from tests.controllers.support import ensure_namespace
 from tests.fakes import FakeCluster
@@ -50,6 +50,11 @@ PROCESSES = {
     "kubelet": (Key(NODE.namespace, NODE.name), OF_A_NODE),
     "reflector": (Key(NODE.namespace, NODE.name), OF_A_NODE),
 }
+
+
+def descriptors() -> int:
+    """Return how many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def knows(review: Object) -> Object:
@@ -113,6 +118,37 @@ async def test_who_is_refused_is_told_what_to_do_and_answers_are_remembered() ->
     assert [status for status, _ in elsewhere] == [401, 403, 404]
     assert cluster.requests["create", "tokenreviews"] == 3
     assert cluster.requests["create", "subjectaccessreviews"] == 2
+
+
+async def test_half_open_and_slow_connections_keep_nobody_out() -> None:
+    """Nor does each cost memory: of those whose handshake is not done, 64 are kept."""
+    cluster = FakeCluster()
+    cluster.answers[keys.TOKEN_REVIEW] = knows
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
+    before = descriptors()
+    async with (
+        scraped.served(Address("127.0.0.1", 0), cluster) as port,
+        flood.held(port),
+    ):
+        assert (await scraping.page(port, "scraper"))[0] == 200
+        ours = descriptors() - before - flood.CONNECTIONS
+        assert ours <= 64 + 32 + 10, "those without a handshake, those with one, the listener"
+
+
+async def test_no_request_makes_it_fail() -> None:
+    cluster = FakeCluster()
+    cluster.answers[keys.TOKEN_REVIEW] = knows
+    cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
+    tls = ssl._create_unverified_context()  # noqa: S323, SLF001  # nobody can know it
+    found = set()
+    async with scraped.served(Address("127.0.0.1", 0), cluster) as port:
+        for sent in flood.requests(["/metrics", "/healthz"]):
+            status, said = await flood.answer(port, tls, sent)
+            assert status < 500, said[:400]
+            assert b"Traceback" not in said
+            found.add(status)
+        assert found >= {400, 401}
+        assert (await scraping.page(port, "scraper"))[0] == 200
 
 
 async def test_without_an_address_nothing_is_served() -> None:

@@ -18,6 +18,7 @@ from controllers.granting.metricsapi import forge as metricsapi
 from controllers.metricagent import certificate, forge, serving
 from controllers.metricagent.certificate import CertificateReconciler
 from controllers.metricagent.serving import Agent, FrontProxy
+from tests import flood
 from tests.fakes import FakeCluster
 
 DAY = dt.timedelta(days=1)
@@ -278,3 +279,24 @@ async def is_trusted(cluster: FakeCluster, leaf: bytes) -> bool:
     """Whether the API server lets a server in that shows ``leaf``."""
     authorities = authentication.certificates(await trusted(cluster))
     return any(pki.is_signed_by(leaf, authority) for authority in authorities)
+
+
+async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
+    async with flood.held(rig.server.port):
+        assert (await rig.get(keys.METRICS_ROOT, []))[0] == 200
+
+
+@pytest.mark.parametrize("is_api_server", [True, False])
+async def test_no_request_makes_it_fail(rig: Rig, *, is_api_server: bool) -> None:
+    paths = [f"/apis/{keys.METRICS_GROUP}", keys.METRICS_ROOT]
+    paths += [f"{keys.METRICS_ROOT}/scrape/rome/metrics"]
+    tls = rig.tls(rig.proxies if is_api_server else None)
+    found = set()
+    for sent in flood.requests(paths):
+        status, said = await flood.answer(rig.server.port, tls, sent)
+        assert status < 500, said[:400]
+        assert b"Traceback" not in said
+        found.add(status)
+
+    assert found >= ({200, 400, 403, 404, 405} if is_api_server else {400, 401})
+    assert (await rig.get(keys.METRICS_ROOT, []))[0] == 200

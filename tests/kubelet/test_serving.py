@@ -17,7 +17,7 @@ from kube import errors
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge import containers, usage
 from kubelet.room import PodHere
-from tests import factories
+from tests import factories, flood
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
 from tests.kubelet.worlds import NOW, TWIN, WEB
@@ -392,3 +392,23 @@ async def test_a_denied_request_is_made_again_later() -> None:
     await signing.reconcile()
 
     assert len(signing.requests()) == 2
+
+
+async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
+    async with flood.held(rig.server.port):
+        assert await rig.get(LOGS) == (200, "one\ntwo\n")
+
+
+@pytest.mark.parametrize("who", ["admin", None])
+async def test_no_request_makes_it_fail(rig: Rig, who: str | None) -> None:
+    paths = [LOGS, *(LOGS.replace("containerLogs", name) for name in ("exec", "attach"))]
+    paths += ["/portForward/shop/web", "/pods", "/stats/summary", "/metrics/resource", "/run/x"]
+    found, tls = set(), rig.context(who)
+    for sent in flood.requests(paths, flood.REQUESTS if who else flood.REQUESTS // 10):
+        status, said = await flood.answer(rig.server.port, tls, sent)
+        assert status < 500 or status == 501, said[:400]
+        assert b"Traceback" not in said
+        found.add(status)
+
+    assert found >= ({200, 400, 404} if who else {400, 401})
+    assert await rig.get(LOGS) == (200, "one\ntwo\n")

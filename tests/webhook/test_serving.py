@@ -1,5 +1,6 @@
 """The real server: TLS, rotation, silent clients, signals.2; D9; F27; F36."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ from certs import kubeconfig, pki
 from certs.pki import KeyPair
 from kube import clock
 from sandbox import controlplane
+from tests import flood
 from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
 from tests.webhook.served import ANSWERED, CA, DAY, HOSTILE, POD, Served, envelope, leaf, store
@@ -298,11 +300,18 @@ def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
 
     assert 200 in found
     assert found <= {200, 408, 503}
-    told = Path(f"/proc/{worker}/status").read_text().splitlines()
-    (peak,) = [int(line.split()[1]) for line in told if line.startswith("VmHWM")]
     deployment = documents.named("Deployment", "liqo-webhook", keys.LIQO_NAMESPACE)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert peak * 1024 < quantity.parse(container["resources"]["limits"]["memory"]).whole
+    assert (
+        peak_kib(worker) * 1024 < quantity.parse(container["resources"]["limits"]["memory"]).whole
+    )
+
+
+def peak_kib(pid: int) -> int:
+    """Return the most memory that the process had."""
+    told = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (peak,) = [int(line.split()[1]) for line in told if line.startswith("VmHWM")]
+    return peak
 
 
 HEAD = b"POST /mutate/tenants HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -453,3 +462,24 @@ def test_addresses(host: str, bound: str) -> None:
     assert serving.address(host, 1) == bound
     with pytest.raises(ValueError, match="out of range"):
         serving.address(host, 2**16)
+
+
+def test_half_open_and_slow_connections_keep_nobody_out(own: Served) -> None:
+    async def asked() -> int:
+        async with flood.held(own.port):
+            found = await asyncio.to_thread(own.ask, "POST", f"{ANSWERED}?timeout=10s", body(POD))
+            return found[0]
+
+    assert asyncio.run(asked()) == 200
+
+
+def test_no_request_makes_it_fail(own: Served) -> None:
+    async def asked() -> set[int]:
+        paths = [ANSWERED, "/mutate/pod", "/validate/shadowpods", "/metrics", "/healthz"]
+        sent = flood.requests(paths)
+        return {(await flood.answer(own.port, own.context(), one))[0] for one in sent}
+
+    assert asyncio.run(asked()) <= {200, 400, 401, 404, 405, 408, 413, 415, 417, 503}
+    assert own.process.poll() is None
+    assert "Traceback" not in own.log.read_text()
+    assert peak_kib(own.worker()) < 200 * 1024
