@@ -16,6 +16,7 @@ style: .venv/ready  ## Format, lint, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PY) -m tests.budget
 
 check: style  ## What a commit must pass: style, and the fast tests
 	$(BIN)/pytest -q -n 2 -m "not cluster and not journey"

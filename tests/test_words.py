@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests import budget
+
 ROOT: Final = Path(__file__).parents[1]
 PACKAGES: Final = (
     "apis", "certs", "controllers", "kube", "kubelet", "liqoctl", "reflector", "webhook",
@@ -51,3 +53,13 @@ def test_the_page_has_each_word_once() -> None:
     assert len(listed) == len(set(listed)) > 80
     assert words("QuickEnds") == ["quick", "ends"]
     assert words("CSRApproval") == ["csr", "approval"]
+
+
+def test_a_package_that_is_larger_than_allowed_is_named_with_what_is_too_much() -> None:
+    most = budget.Size(100, 5, 2)
+
+    assert budget.excess(most, most) == []
+    assert budget.excess(budget.Size(112, 5, 3), most) == [
+        "12 lines", "1 files of at most 40 lines",
+    ]  # fmt: skip
+    assert budget.allowed().keys() == set(PACKAGES)
