@@ -10,7 +10,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from controllers.manager import Limits
-from controllers.peers.clusterprofile import forge, loop
+from controllers.peers.clusterprofile import forge, reconciler
 from controllers.settings import parse
 from controllers.wiring import CONTROLLERS
 from kube import client, errors
@@ -62,7 +62,7 @@ async def comes_and_goes(cluster: Cluster) -> None:
     peer = named(keys.FOREIGN_CLUSTER, MILAN, spec={"clusterID": MILAN.name})
     made = await cluster.create(keys.FOREIGN_CLUSTER, peer)
     await cluster.patch_status(keys.FOREIGN_CLUSTER, MILAN, SAID)
-    async with whole.controlling(cluster, loop.controller, LIMITS):
+    async with whole.controlling(cluster, reconciler.controller, LIMITS):
         found = await profile(cluster, lambda one: health(one) == "True")
         assert found
         assert found["metadata"]["labels"]["x-k8s.io/cluster-manager"] == "liqo"
@@ -92,7 +92,7 @@ async def test_somebody_elses_profile_of_that_name_stays() -> None:
     await cluster.create(
         keys.FOREIGN_CLUSTER, named(keys.FOREIGN_CLUSTER, Key("", "last"), spec={})
     )
-    async with whole.controlling(cluster, loop.controller, LIMITS), asyncio.timeout(60):
+    async with whole.controlling(cluster, reconciler.controller, LIMITS), asyncio.timeout(60):
         while not await cluster.get_live(keys.CLUSTER_PROFILE, Key(WHERE.namespace, "last")):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     found = await cluster.get_live(keys.CLUSTER_PROFILE, WHERE)
@@ -107,7 +107,7 @@ def test_of_a_consumer_nobody_asks_the_api_server() -> None:
 
 
 def test_it_is_there_and_off_by_default() -> None:
-    assert loop.controller in CONTROLLERS
+    assert reconciler.controller in CONTROLLERS
     assert not parse([], {}).limits.makes_profiles
 
 

@@ -10,8 +10,11 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from certs import pki
 from controllers.offloading.csrapproval import forge
-from controllers.offloading.csrapproval.loop import SIGNING_REQUESTS, by_node
-from controllers.offloading.csrapproval.reconciler import CsrApprovalReconciler
+from controllers.offloading.csrapproval.reconciler import (
+    SIGNING_REQUESTS,
+    CsrApprovalReconciler,
+    by_node,
+)
 from kube.cluster import Cluster
 from kube.informer import Change, Informer
 from tests import factories

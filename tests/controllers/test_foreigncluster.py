@@ -9,9 +9,13 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers import selections, views
-from controllers.peers.foreigncluster import forge, loop
+from controllers.peers.foreigncluster import forge
 from controllers.peers.foreigncluster.forge import Facts, Reach
-from controllers.peers.foreigncluster.reconciler import ForeignClusterReconciler, Observed
+from controllers.peers.foreigncluster.reconciler import (
+    ForeignClusterReconciler,
+    Observed,
+    controller,
+)
 from controllers.peers.foreigncluster.stamp import StampReconciler
 from kube import waiting
 from kube.cluster import Cluster
@@ -107,7 +111,7 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
             await waiting.until(cluster, KIND, peer.key, is_so)
 
     await ensure_namespace(cluster, peer.namespace)
-    async with controlling(cluster, loop.controller):
+    async with controlling(cluster, controller):
         await peer.tenant()
         await says("authentication", AuthTenantStatus="NotReady")
         params = {"apiServer": "https://rome:6443", "signedCRT": "eA=="}

@@ -13,9 +13,8 @@ from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
 from controllers import concerns, views
-from controllers.granting.grants import loop
 from controllers.granting.grants.forge.applications import Standard
-from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.errors import (
@@ -1004,7 +1003,7 @@ async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -
         what = objects.key_of(new)
         assert old["metadata"]["resourceVersion"] != new["metadata"]["resourceVersion"]
         assert list(heard(Change(what, old, new))) == []
-        assert list(loop.everything(Change(what, old, new))) == []
+        assert list(everything(Change(what, old, new))) == []
         other = {**new, "spec": {**new["spec"], "tenantCondition": "Cordoned"}}
         for change in (Change(what, None, new), Change(what, old, other), Change(what, new, new)):
             assert list(heard(change)) == [what]

@@ -9,13 +9,14 @@ import pytest
 from apis import keys, objects, volumes
 from apis.objects import Key, Kind, Object, named
 from controllers import views
-from controllers.offloading.storage import forge, loop
+from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
     SOURCE_RETRY_S,
     LeftClaimReconciler,
     LeftVolumeReconciler,
     PlaceholderReconciler,
     StorageReconciler,
+    controller,
 )
 from controllers.offloading.storage.slim import MOST, Claim
 from kube import errors
@@ -210,7 +211,7 @@ async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left
     async def are(*wanted: Key) -> bool:
         return await real_claims(cluster, "foo") == [*wanted]
 
-    async with controlling(cluster, loop.controller):
+    async with controlling(cluster, controller):
         await until_so(lambda: are(forge.real_key(made)), "the one that is needed is there")
         await cluster.delete(KIND, HERE, uid=objects.uid(made))
         await until_so(are, "none is there")

@@ -9,9 +9,9 @@ import pytest
 
 from apis import conditions, keys, objects, times
 from apis.objects import Key, Object, named
-from controllers.granting.metricsapi import forge, loop
+from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do, Found
-from controllers.granting.metricsapi.reconciler import MetricsApiReconciler
+from controllers.granting.metricsapi.reconciler import MetricsApiReconciler, controller
 from kube import client, clock, waiting
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
@@ -148,7 +148,7 @@ async def test_the_loop_looks_when_an_agent_becomes_ready(server: ClusterClient)
     await server.delete(keys.API_SERVICE, keys.METRICS_API, uid=objects.uid(found))
     marked = {"metadata": {"annotations": {keys.METRICS_API_AFTER: times.seconds(clock.now())}}}
     await server.patch(keys.CONFIG_MAP, CLUSTER_ID, marked)
-    async with whole.controlling(server, loop.controller), asyncio.timeout(60):
+    async with whole.controlling(server, controller), asyncio.timeout(60):
         status = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
         await server.patch_status(keys.DEPLOYMENT, AGENT, status)
         await waiting.until(

@@ -8,8 +8,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.granting.grants.capacity import NODES
-from controllers.offloading.nodefailure import loop
-from controllers.offloading.nodefailure.reconciler import NodeFailureReconciler
+from controllers.offloading.nodefailure.reconciler import PODS, NodeFailureReconciler, sources
 from kube import clock
 from kube.informer import Informer
 from kube.runner import Runner
@@ -93,8 +92,8 @@ async def test_everything_else_is_left_alone(ready: str, rest: Any) -> None:
 async def test_a_node_that_fails_later_brings_its_pods_back() -> None:
     milan = Milan()
     await milan.prepare("True")
-    pods, nodes = Informer(loop.PODS), Informer(NODES)
-    runner = Runner("nodefailure", milan.loop, loop.sources(pods, nodes))
+    pods, nodes = Informer(PODS), Informer(NODES)
+    runner = Runner("nodefailure", milan.loop, sources(pods, nodes))
     async with running(pods.run(milan.fake), nodes.run(milan.fake), runner.run()):
         await until(lambda: pods.synced.is_set() and nodes.synced.is_set())
         assert milan.cluster.writes == []

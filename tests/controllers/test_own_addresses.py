@@ -10,7 +10,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.manager import Limits
-from controllers.offloading.shadowendpointslice import loop
+from controllers.offloading.shadowendpointslice import reconciler
 from controllers.settings import parse
 from kube import client, errors, ownaddresses
 from kube.cluster import Cluster
@@ -73,7 +73,7 @@ async def pods_come_and_go(cluster: Cluster) -> None:
     """Judge one address before its pod is there, while it is, and afterwards; another never."""
     await nodes(cluster)
     await put(cluster, "web-1", THEIRS, OURS, ELSEWHERE)
-    async with whole.controlling(cluster, loop.controller):
+    async with whole.controlling(cluster, reconciler.controller):
         await until(cluster, "web-1", THEIRS, OURS, ELSEWHERE)
         await start(cluster, "remote", "turin", ELSEWHERE)
         own = await start(cluster, "local", NODE, OURS)
@@ -93,7 +93,7 @@ async def test_where_there_are_no_service_cidrs_a_flag_says_them() -> None:
     cluster = FakeCluster()
     await put(cluster, "web-1", THEIRS, "172.30.0.1")
 
-    async with whole.controlling(cluster, loop.controller, FLAG):
+    async with whole.controlling(cluster, reconciler.controller, FLAG):
         await until(cluster, "web-1", THEIRS)
 
 
@@ -116,6 +116,6 @@ async def test_no_endpoint_is_at_a_service_or_pod_of_the_cluster(
     ]
     network = ipaddress.ip_network(kubernetes["spec"]["cidrs"][0])
     await put(server, "services", THEIRS, str(network[1]), str(network[200]))
-    async with whole.controlling(server, loop.controller):
+    async with whole.controlling(server, reconciler.controller):
         await until(server, "services", THEIRS)
     await pods_come_and_go(server)

@@ -8,9 +8,9 @@ import pytest
 from apis import conditions, drift, keys, podaffinity, podpolicies, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
-from controllers.offloading.shadowpod import forge, loop, slim
+from controllers.offloading.shadowpod import forge, slim
 from controllers.offloading.shadowpod.permission import Permission
-from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler, by_policy
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError, KubeError, NotFoundError, refusal
 from kube.informer import Change, Informer
@@ -330,7 +330,7 @@ async def test_another_policy_has_what_was_refused_judged_anew() -> None:
 
     async with running(shadows.run(cluster)):
         await shadows.synced.wait()
-        concerned = loop.by_policy(shadows)
+        concerned = by_policy(shadows)
 
         assert [*concerned(Change(Key("", "default"), old, new))] == [Key("shop", "first")]
         assert not [*concerned(Change(Key("", "default"), new, new))]

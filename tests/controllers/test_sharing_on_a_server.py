@@ -8,7 +8,7 @@ import pytest
 
 from apis import conditions, keys, naming
 from apis.objects import Key, Object, named
-from controllers.granting.grants import loop
+from controllers.granting.grants import reconciler
 from kube import client, waiting
 from kube.client import ClusterClient
 from sandbox import controlplane
@@ -75,7 +75,7 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
     tenant = named(keys.TENANT, Key(SPACE, ROME), spec={"clusterID": ROME})
     await server.create(keys.TENANT, tenant)
     await make(server, keys.RESOURCE_SLICE, replica(POOL, ROME, "shared", {}), status=AUTHENTICATED)
-    async with controlling(server, loop.controller):
+    async with controlling(server, reconciler.controller):
         await add_node(
             server, "a", cpu="100", **{GPU: "10", FPGA: "1", DISK: "50Gi", PAGES: "400Mi"}
         )

@@ -8,8 +8,13 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from controllers import objectquotas, views
-from controllers.authentication.tenantrights import forge, loop
-from controllers.authentication.tenantrights.reconciler import NEEDING, TenantRightsReconciler
+from controllers.authentication.tenantrights import forge
+from controllers.authentication.tenantrights.reconciler import (
+    NEEDING,
+    TenantRightsReconciler,
+    by_binding,
+    by_namespace,
+)
 from kube.cluster import Selection
 from kube.errors import NotReachableError
 from kube.informer import Change
@@ -179,11 +184,11 @@ async def test_which_changes_matter() -> None:
     binding = forge.binding(space, ACCOUNT)
     other = {**binding, "roleRef": {**binding["roleRef"], "name": "view"}}
 
-    assert list(loop.by_namespace(Change(WHERE, None, space))) == [WHERE]
-    assert list(loop.by_namespace(Change(WHERE, space, None))) == [WHERE]
-    assert list(loop.by_namespace(Change(Key("", "shop"), None, twin))) == []
-    assert list(loop.by_binding(Change(BINDING, binding, None))) == [WHERE]
-    assert list(loop.by_binding(Change(BINDING, None, other))) == []
+    assert list(by_namespace(Change(WHERE, None, space))) == [WHERE]
+    assert list(by_namespace(Change(WHERE, space, None))) == [WHERE]
+    assert list(by_namespace(Change(Key("", "shop"), None, twin))) == []
+    assert list(by_binding(Change(BINDING, binding, None))) == [WHERE]
+    assert list(by_binding(Change(BINDING, None, other))) == []
 
 
 TWIN: Final = "shop-rome"

@@ -4,18 +4,22 @@ Source: docs/parity.md § 2.5, 4.8; SEC-A10, SEC-A11.
 """
 
 import logging
-from collections.abc import Callable
+import secrets as dice
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, keys, nonces, objects
+from apis import authentication, keys, nonces, objects, whose
 from apis.objects import Key, Object
 from certs import identity, pki
-from controllers import tenants, upkeep
+from controllers import selections, tenants, upkeep, views
+from controllers.manager import Manager, Term
 from controllers.views import View
 from kube.cluster import Cluster
 from kube.events import Recorder
+from kube.informer import Change
+from kube.runner import Runner, Source
 
 _NONCE: Final = "nonce"
 _SIGNED: Final = "signedNonce"
@@ -104,3 +108,38 @@ def _read(secret: Object, field_: str) -> str:
         return authentication.decoded(secret.get("data") or {}, field_).decode("ascii")
     except (ValueError, UnicodeError):
         return ""
+
+
+# Which Secrets hold nonces: those of two names, in tenant namespaces only ------------------------
+
+
+_NAMES = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
+
+
+def controller(manager: Manager) -> Term:
+    secrets = manager.tenant_secrets()
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+
+    def runner() -> Runner:
+        reconciler = NonceReconciler(
+            manager.cached,
+            views.cached(secrets),
+            manager.cluster_id,
+            manager.private_key,
+            manager.events,
+            manager.clock,
+            dice.token_bytes,
+        )
+        sources = [
+            Source(secrets, lambda change: [change.key] if change.key.name in _NAMES else []),
+            Source(namespaces, _inside),
+        ]
+        return Runner("nonce", reconciler, sources)
+
+    return lambda: [runner()]
+
+
+def _inside(change: Change[Object]) -> Iterable[Key]:
+    if not any(whose.peer_of(each) for each in (change.old, change.new) if each):
+        return []  # twins hold the Secrets of others
+    return [Key(change.key.name, name) for name in _NAMES]

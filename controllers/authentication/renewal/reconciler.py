@@ -13,11 +13,13 @@ from apis import keys, objects, whose
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
 from apis.objects import Key, Object
 from certs import pki
-from controllers import tenants, upkeep
+from controllers import concerns, selections, tenants, upkeep
 from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import RefusedError
+from controllers.manager import Manager, Term
 from kube.cluster import Cluster
 from kube.events import Recorder
+from kube.runner import Runner, Source
 
 KIND: Final = keys.RENEW
 
@@ -185,3 +187,38 @@ def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
     }
     spec = {"consumerClusterID": cluster_id, "identityType": identity.type.value}
     return objects.named(KIND, objects.key_of(obj), metadata=metadata, spec=spec)
+
+
+# Which changes concern which Renew ---------------------------------------------------------------
+
+
+def controller(manager: Manager) -> Term:
+    renews = manager.informer(selections.RENEWS)
+    identities = manager.informer(selections.IDENTITIES)
+    tenants = manager.informer(selections.TENANTS)
+    slices = manager.informer(selections.RESOURCE_SLICES)
+    beside = concerns.beside(renews)
+
+    def runners() -> tuple[Runner, Runner]:
+        local = LocalRenewReconciler(
+            manager.cached,
+            manager.cluster_id,
+            manager.private_key,
+            manager.events,
+            manager.clock,
+        )
+        remote = RemoteRenewReconciler(manager.cached, tenants.items)
+        return (
+            Runner("renewal", local, [Source(identities), Source(renews)]),
+            Runner(
+                "renewalanswer",
+                remote,
+                [
+                    Source(renews),
+                    Source(tenants, concerns.but_booked(beside)),
+                    Source(slices, beside),
+                ],
+            ),
+        )
+
+    return lambda: [*runners()]

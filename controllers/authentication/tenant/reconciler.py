@@ -11,15 +11,18 @@ from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
-from controllers import objectquotas, selections, tenants, upkeep
+from controllers import concerns, objectquotas, selections, tenants, upkeep, views
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import RefusedError
+from controllers.manager import Manager, Term
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
 from kube.events import Recorder
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
 
 KIND: Final = keys.TENANT
 FINALIZER: Final = keys.TENANT_FINALIZER
@@ -349,3 +352,62 @@ def _request(obj: Object, tenant: Tenant) -> Request:
 def _as_it_was(obj: Object) -> Tenant:
     """Return enough of a Tenant to take it apart, however malformed it is."""
     return Tenant(cluster_id=str(objects.spec(obj).get("clusterID") or ""))
+
+
+# Which changes concern which Tenant --------------------------------------------------------------
+
+
+def controller(manager: Manager) -> Term:
+    tenants = manager.informer(selections.TENANTS)
+    slices = manager.informer(selections.RESOURCE_SLICES)
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    secrets = manager.tenant_secrets()
+    ours = manager.informer(selections.ROLE_BINDINGS)
+    everyones = manager.all_bindings()
+
+    beside = concerns.beside(tenants)
+    sources: list[Source[Object]] = [
+        Source(tenants, concerns.but_booked()),
+        Source(namespaces, concerns.inside(tenants)),
+        Source(slices, lambda change: beside(change) if change.old is None else ()),
+        Source(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
+    ]
+    bindings = [Source(informer, _by_binding(tenants)) for informer in everyones.values()]
+
+    def runner() -> Runner:
+        made = TenantReconciler(
+            manager.cached,
+            Observed(
+                all_bindings=lambda: views.each_of(everyones),
+                our_bindings=views.cached(ours),
+                secrets=views.cached(secrets),
+                namespaces=views.cached(namespaces),
+            ),
+            manager.issuer,
+            cluster_id=manager.cluster_id,
+            events=manager.events,
+            clock=manager.clock,
+        )
+        return Runner("tenant", made, [*sources, *bindings], workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _is_for_us(secret: Key) -> bool:
+    return secret.name == keys.NONCE_SECRET or secret.name.startswith(
+        keys.REMOTE_CERTIFICATE_SECRET
+    )
+
+
+def _by_binding(tenants: Informer[Object]) -> Callable[[Change[Binding]], Iterable[Key]]:
+    """Return whom a binding names, and all whose own binding it is."""
+
+    def keys_of(change: Change[Binding]) -> Iterable[Key]:
+        names = {name for each in (change.old, change.new) if each for name in each.names()}
+        return [
+            key
+            for key, obj in tenants.items().items()
+            if objects.spec(obj).get("clusterID") in names
+        ]
+
+    return keys_of

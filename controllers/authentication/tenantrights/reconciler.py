@@ -1,13 +1,17 @@
 """Gives this process its rights in each tenant namespace, and gives them up last."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import upkeep
+from controllers import selections, upkeep
 from controllers.authentication.tenantrights import forge
+from controllers.manager import Manager, Term
 from kube.cluster import Cluster, Selection
+from kube.informer import Change
+from kube.runner import Runner, Source
 
 KIND: Final = keys.ROLE_BINDING
 FINALIZER: Final = keys.TENANT_RIGHTS_FINALIZER
@@ -67,3 +71,30 @@ class TenantRightsReconciler:
                 return True
         secrets = await self.cluster.list(Selection(keys.SECRET, Object, namespace))
         return any(objects.finalizers(each) for each in secrets.items.values())
+
+
+# Which changes concern the rights in which tenant namespace --------------------------------------
+
+
+def controller(manager: Manager) -> Term:
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+    account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
+
+    def runner() -> Runner:
+        sources = [Source(namespaces, by_namespace), Source(bindings, by_binding)]
+        reconciler = TenantRightsReconciler(manager.cached, account)
+        return Runner("tenantrights", reconciler, sources)
+
+    return lambda: [runner()]
+
+
+def by_namespace(change: Change[Object]) -> Iterable[Key]:
+    """Return the namespace if it is, or was, a tenant's."""
+    is_one = any(whose.peer_of(each) for each in (change.old, change.new) if each)
+    return [change.key] if is_one else []
+
+
+def by_binding(change: Change[Object]) -> Iterable[Key]:
+    is_one = any(forge.is_one(each) for each in (change.old, change.new) if each)
+    return [Key("", change.key.namespace)] if is_one else []

@@ -1,17 +1,20 @@
 """Deletes the APIService that nobody serves, and makes it again."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do
+from controllers.manager import Manager, Term
 from controllers.upkeep import MANAGER
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.events import Recorder
+from kube.informer import Change
+from kube.runner import Runner, Source
 
 REMOVED: Final = (
     "the API server does not reach the metric agent ({why}): APIService {name} is deleted, so that"
@@ -72,3 +75,33 @@ class MetricsApiReconciler:
     ) -> None:
         if agent is not None:
             self._events.event(keys.DEPLOYMENT, agent, type_, reason, text)
+
+
+# Which changes concern the APIService of the metric agent ----------------------------------------
+
+
+SERVICE: Final = Selection(
+    keys.API_SERVICE, Object, fields=f"metadata.name={keys.METRICS_API.name}"
+)
+
+
+def controller(manager: Manager) -> Term:
+    where = Key(manager.namespace, keys.METRIC_AGENT)
+    agents = Selection(
+        keys.DEPLOYMENT,
+        Object,
+        namespace=manager.namespace,
+        fields=f"metadata.name={keys.METRIC_AGENT}",
+    )
+    informers = manager.informer(SERVICE), manager.informer(agents)
+
+    def one(_: Change[Any]) -> Iterable[Key]:
+        return [where]
+
+    def runner() -> Runner:
+        reconciler = MetricsApiReconciler(
+            manager.live, manager.events, manager.clock, manager.namespace
+        )
+        return Runner("metricsapi", reconciler, [Source(each, one) for each in informers])
+
+    return lambda: [runner()]

@@ -1,7 +1,7 @@
 """Decides on one CertificateSigningRequest, if it comes from one of our virtual kubelets."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -9,10 +9,15 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from certs import csr
+from controllers import selections
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.offloading.csrapproval import forge
 from controllers.offloading.virtualnode.forge import lifecycle
 from kube.cluster import Cluster
 from kube.events import Recorder
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
 
 KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
 WAIT_S: Final = 1.0
@@ -85,3 +90,40 @@ def _findings(
             ips=[forge.pod_address(pod)],
         ),
     ]
+
+
+# Which CertificateSigningRequests are looked at --------------------------------------------------
+
+
+SIGNING_REQUESTS: Final = selections.every(
+    keys.CERTIFICATE_SIGNING_REQUEST, fields=f"spec.signerName={forge.SIGNER}"
+)
+
+
+def controller(manager: Manager) -> Term:
+    requests = manager.informer(SIGNING_REQUESTS)
+    nodes = manager.informer(selections.NODES)
+    sources = [Source(requests), Source(nodes, by_node(requests))]
+
+    def runner() -> Runner:
+        reconciler = CsrApprovalReconciler(
+            manager.cached, events=manager.events, clock=manager.clock
+        )
+        return Runner("csrapproval", reconciler, sources)
+
+    return lambda: [runner()]
+
+
+def by_node(requests: Informer[Object]) -> Keys:
+    """Return who waits for a Node that is created."""
+
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        if change.old is not None:
+            return []
+        return [
+            key
+            for key, request in requests.items().items()
+            if forge.is_pending(request) and forge.node_of(request) == change.key.name
+        ]
+
+    return keys_of

@@ -12,7 +12,9 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
-from controllers import upkeep
+from controllers import concerns, selections, upkeep, views
+from controllers.concerns import Keys
+from controllers.manager import Manager, Term
 from controllers.offloading.namespacemap import forge
 from controllers.offloading.namespacemap.forge import RefusedError, Tenant
 from controllers.offloading.namespacemap.twins import Twins
@@ -21,7 +23,9 @@ from controllers.views import View
 from kube.cluster import Cluster
 from kube.errors import KubeError
 from kube.events import Recorder
+from kube.informer import Change, Informer
 from kube.reconcile import TerminalError
+from kube.runner import Runner, Source
 from kube.written import Written
 
 KIND: Final = keys.NAMESPACE_MAP
@@ -226,3 +230,54 @@ async def _side_by_side(work: Callable[[str], Awaitable[None]], names: Iterable[
     async with asyncio.TaskGroup() as tasks:
         for name in names:
             tasks.create_task(one(name))
+
+
+# Which changes concern which NamespaceMap of a consumer ------------------------------------------
+
+
+def controller(manager: Manager) -> Term:
+    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
+    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    bindings = manager.informer(selections.ROLE_BINDINGS)
+    policies = manager.informer(selections.PROVIDER_POLICIES)
+    tenants = manager.informer(selections.TENANTS)
+    everyones = manager.all_bindings()
+
+    sources = [
+        Source(namespace_maps),
+        Source(namespaces, _by_owner),
+        Source(namespaces, concerns.inside(namespace_maps)),
+        Source(bindings, _by_owner),
+        Source(policies, _by_policy(namespace_maps)),
+        Source(tenants, concerns.but_booked(concerns.beside(namespace_maps))),
+    ]
+
+    def runner() -> Runner:
+        reconciler = NamespaceMapReconciler(
+            manager.cached,
+            Observed(
+                views.cached(namespaces),
+                views.cached(bindings),
+                views.cached(policies),
+                views.cached(tenants),
+                lambda: views.each_of(everyones),
+            ),
+            account=Key(manager.namespace, keys.CONTROLLER_MANAGER),
+            events=manager.events,
+        )
+        return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)
+
+    return lambda: [runner()]
+
+
+def _by_policy(namespace_maps: Informer[Object]) -> Keys:
+    def keys_of(change: Change[Object]) -> Iterable[Key]:
+        old, new = ((each or {}).get("spec") for each in (change.old, change.new))
+        return [] if old == new else list(namespace_maps.items())  # its status is another loop's
+
+    return keys_of
+
+
+def _by_owner(change: Change[Object]) -> Iterable[Key]:
+    owners = {forge.owner_of(obj) for obj in (change.old, change.new) if obj}
+    return [owner for owner in owners if owner]

@@ -1,16 +1,23 @@
 """Removes what ends on a node that failed, so that its ShadowPod makes it again on another one."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from apis import keys, objects
-from apis.objects import Key
+from apis.meta import Meta
+from apis.objects import Key, Object
+from controllers.granting.grants.capacity import NODES, SlimNode
+from controllers.manager import Manager, Term
 from controllers.offloading.nodefailure import forge
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from kube.events import Recorder
+from kube.informer import Change, Informer
+from kube.runner import Runner, Source
 
 FORCED: Final = "ForcedDeletion"
 
@@ -40,3 +47,70 @@ class NodeFailureReconciler:
         self.events.event(keys.POD, pod, "Warning", FORCED, message)
         await self.cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
         return None
+
+
+# Which changes concern which Pod that ends; nothing is watched unless it is asked for ------------
+
+
+class PodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
+    """The metadata that counts."""
+
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+    """Where it is."""
+
+    node_name: str = ""
+
+
+class EndingPod(msgspec.Struct, gc=False, frozen=True):
+    """A Pod without what does not count."""
+
+    metadata: PodMeta
+    spec: Spec = Spec()
+
+
+PODS: Final = Selection(
+    keys.POD, EndingPod, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
+)
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller; without its flag it has no loops."""
+    if not manager.limits.is_node_failure_handled:
+        return list
+    pods, nodes = manager.informer(PODS), manager.informer(NODES)
+
+    def runner() -> Runner:
+        reconciler = NodeFailureReconciler(manager.live, manager.events, manager.clock)
+        return Runner("nodefailure", reconciler, sources(pods, nodes))
+
+    return lambda: [runner()]
+
+
+def sources(
+    pods: Informer[EndingPod], nodes: Informer[SlimNode]
+) -> tuple[Source[EndingPod], Source[SlimNode]]:
+    """Return who is to be looked at: the Pods that end on nodes that are not Ready."""
+
+    def by_pod(change: Change[EndingPod]) -> Iterable[Key]:
+        pod = change.new
+        return [change.key] if pod is not None and is_left(pod) else []
+
+    def by_node(change: Change[SlimNode]) -> Iterable[Key]:
+        name = change.key.name
+        here = [(key, pod) for key, pod in pods.items().items() if pod.spec.node_name == name]
+        return [key for key, pod in here if is_left(pod)]
+
+    def is_left(pod: EndingPod) -> bool:
+        node = nodes.get(Key("", pod.spec.node_name))
+        return node is not None and forge.is_ending(_plain(pod)) and forge.has_failed(_plain(node))
+
+    return Source(pods, by_pod), Source(nodes, by_node)
+
+
+def _plain(slim: EndingPod | SlimNode) -> Object:
+    plain: Object = msgspec.to_builtins(slim)
+    return plain

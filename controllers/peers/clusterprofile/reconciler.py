@@ -1,13 +1,17 @@
 """Keeps the ClusterProfile of one peer, and takes it away with the peer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from apis import keys, objects
-from apis.objects import Key
-from controllers import upkeep
+from apis.objects import Key, Object
+from controllers import selections, upkeep
+from controllers.manager import Manager, Term
 from controllers.peers.clusterprofile import forge
+from kube import errors
 from kube.cluster import Cluster
+from kube.informer import Change
+from kube.runner import Runner, Source
 
 KIND = keys.CLUSTER_PROFILE
 
@@ -29,3 +33,31 @@ class ClusterProfileReconciler:
         status = forge.status(objects.status(made), peer, self._clock())
         await upkeep.write_status(self._cluster, KIND, made, status)
         return None
+
+
+# Which changes concern which ClusterProfile; without the flag, or the kind, nothing is done ------
+
+
+def controller(manager: Manager) -> Term:
+    """Return the term of this controller; without its flag it has no loops."""
+    if not manager.limits.makes_profiles:
+        return list
+    profiles = manager.informer(
+        selections.every(
+            keys.CLUSTER_PROFILE,
+            namespace=manager.namespace,
+            labels=f"{forge.MANAGER_LABEL}={forge.MANAGER}",
+        ),
+        may_lack=(errors.NotFoundError,),
+    )
+    foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
+
+    def by_profile(change: Change[Object]) -> Iterable[Key]:
+        return [Key("", change.key.name)]
+
+    def runner() -> Runner:
+        reconciler = ClusterProfileReconciler(manager.cached, manager.namespace, manager.clock)
+        sources = [Source(foreign_clusters), Source(profiles, by_profile)]
+        return Runner("clusterprofile", reconciler, sources)
+
+    return lambda: [runner()]

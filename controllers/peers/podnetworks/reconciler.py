@@ -4,13 +4,17 @@ A peering user may read that ConfigMap and no Node; ``liqoctl peer`` names the n
 consumer, which publishes no address outside of them. Source: docs/decisions/0013 (5).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from apis import keys, own, podnetworks
 from apis.objects import Key
 from apis.own import Addressed
+from controllers.manager import Manager, Term
+from kube import ownaddresses
 from kube.cluster import Cluster
+from kube.informer import Change
+from kube.runner import Runner, Source
 
 AGAIN_S: Final = 600.0
 """Seconds after which it is looked at again, since nothing tells that somebody changed it."""
@@ -38,3 +42,20 @@ class PodNetworksReconciler:
                 keys.CONFIG_MAP, key, {"data": {keys.POD_CIDRS_KEY: wanted or None}}
             )
         return AGAIN_S
+
+
+# Which changes concern what this cluster says of its pods' networks ------------------------------
+
+
+def controller(manager: Manager) -> Term:
+    nodes = manager.informer(ownaddresses.NODES)
+    where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
+
+    def by_node(change: Change[Addressed]) -> Iterable[Key]:
+        return [where] if change.old is None or ownaddresses.is_moved(change) else []
+
+    def runner() -> Runner:
+        reconciler = PodNetworksReconciler(manager.cached, nodes.items, manager.limits.pod_cidrs)
+        return Runner("podnetworks", reconciler, [Source(nodes, by_node)])
+
+    return lambda: [runner()]

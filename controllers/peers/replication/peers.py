@@ -10,7 +10,9 @@ from typing import Final, Literal, NamedTuple
 
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
+from controllers import selections
 from controllers.excess import Excess
+from controllers.manager import Manager, Term
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import (
     FINALIZER,
@@ -366,3 +368,25 @@ def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
         for obj in informer.items().values():
             if whose.destination(obj) == key.cluster_id:
                 origin.events.event(kind, obj, type_, reason, message)
+
+
+def controller(manager: Manager) -> Term:
+    origin = Origin(
+        cluster_id=manager.cluster_id,
+        live=manager.live,
+        cached=manager.cached,
+        informers={
+            keys.NAMESPACE_MAP: manager.informer(selections.NAMESPACE_MAPS),
+            keys.RESOURCE_SLICE: manager.informer(selections.RESOURCE_SLICES),
+            keys.RENEW: manager.informer(selections.RENEWS),
+        },
+        events=manager.events,
+        user_agent=manager.user_agent,
+        foreign_clusters=manager.informer(selections.FOREIGN_CLUSTERS),
+        namespaces=manager.informer(selections.PEER_NAMESPACES),
+        identities=manager.informer(selections.IDENTITIES),
+        secrets=manager.tenant_secrets(),
+        may_write=manager.may_write,
+        excess=manager.excess,
+    )
+    return lambda: [Peers(origin)]
