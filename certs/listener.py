@@ -13,10 +13,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from aiohttp import web
-from aiohttp.http import HttpProcessingError
 
 from certs.plain import KeyPair
-from kube import access, connection
+from kube import access, connection, heap
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +28,6 @@ CLOSE_S: Final = 60.0
 IDLE_S: Final = 30.0
 """How long a connection is kept for another request."""
 _REFUSED: Final = frozenset({401, 403})
-_OF_CLIENTS: Final = (HttpProcessingError, web.RequestPayloadError)
 
 
 class Most(NamedTuple):
@@ -62,7 +60,6 @@ class Server:
         self._runner = web.AppRunner(
             app,
             access_log=None,
-            logger=log(),
             auto_decompress=False,
             handler_cancellation=True,
             shutdown_timeout=5,
@@ -232,6 +229,7 @@ class _Accepted(asyncio.Protocol):
         self._handshakes = handshakes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        heap.has_arrived()
         self._handshakes.begin(cast("asyncio.Transport", transport))
 
 
@@ -263,17 +261,6 @@ async def _close_refused(_: web.Request, response: web.StreamResponse) -> None:
     """Keep no connection of who may do nothing here."""
     if response.status in _REFUSED:
         response.force_close()
-
-
-def log() -> logging.Logger:
-    """Return aiohttp's own log, without what clients do wrong: they are told."""
-    found = logging.getLogger("aiohttp.server")
-    found.addFilter(_is_ours)
-    return found
-
-
-def _is_ours(record: logging.LogRecord) -> bool:
-    return not record.exc_info or not isinstance(record.exc_info[1], _OF_CLIENTS)
 
 
 def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:

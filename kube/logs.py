@@ -11,6 +11,8 @@ from typing import Any, Final
 
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOTHING: Final[Mapping[str, object]] = {}
+_OF_CLIENTS: Final = frozenset({"HttpProcessingError", "RequestPayloadError"})
+"""Errors of aiohttp, which is imported by those alone who serve by it."""
 _bound: ContextVar[Mapping[str, object]] = ContextVar("bound", default=_NOTHING)
 
 
@@ -36,6 +38,13 @@ def setup(*, json: bool | None = None, level: int | str = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether it is no mistake of a client: who sends what is no HTTP is told, and fills no log."""
+    error = record.exc_info[1] if record.exc_info else None
+    return _OF_CLIENTS.isdisjoint(each.__name__ for each in type(error).__mro__)
 
 
 class JsonFormatter(logging.Formatter):

@@ -21,6 +21,7 @@ from collections.abc import (
 from types import FrameType
 from typing import Any, Final, Protocol
 
+from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
@@ -141,8 +142,13 @@ class Process:
         aiohttp's server without its framework, which would be 1 MiB more of each daemon.
         """
         server = Server(self._answer, access_log=None)
+
+        def arrived() -> RequestHandler:
+            heap.has_arrived()
+            return server()
+
         listener = await asyncio.get_running_loop().create_server(
-            server, host or None, self._health_port
+            arrived, host or None, self._health_port
         )
         self.port = listener.sockets[0].getsockname()[1]
         try:

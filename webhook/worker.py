@@ -25,7 +25,7 @@ from aiohttp import web
 from gunicorn import sock
 from gunicorn.workers import base
 
-from certs.listener import Handshakes, log
+from certs.listener import Handshakes
 from kube import heap
 from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.reader import MustWaitError
@@ -112,7 +112,6 @@ class Loop:
             lingering_time=LINGER_S,
             auto_decompress=False,
             access_log=None,
-            logger=log(),
         )
         config.set("ssl_context", CachedContext().get)
         context = PresentContext(functools.partial(sock.ssl_context, config))

@@ -6,6 +6,7 @@ Each runs in its own name, with the rights of the manifests. Source: docs/parity
 import asyncio
 import contextlib
 import functools
+import gc
 import json
 import ssl
 import sys
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import aiohttp
 import pytest
+from aiohttp.web_protocol import RequestHandler
 
 from apis import keys, naming
 from apis.listening import Address
@@ -22,8 +24,9 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import scraped
 from controllers.offloading.virtualnode.forge import rights
-from kube import client
+from kube import client, heap
 from kube.client import ClusterClient
+from kube.process import Process
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import flood, scraping
@@ -133,6 +136,30 @@ async def test_half_open_and_slow_connections_keep_nobody_out() -> None:
         assert (await scraping.page(port, "scraper"))[0] == 200
         ours = descriptors() - before - flood.CONNECTIONS
         assert ours <= 64 + 32 + 10, "those without a handshake, those with one, the listener"
+
+
+@pytest.mark.parametrize("is_probed", [False, True], ids=["metrics", "probes"])
+async def test_what_is_no_http_leaves_little_behind(*, is_probed: bool) -> None:
+    """Its error holds the connection in a circle; of that there is no more than of 128."""
+    daemon, kept = Process("tests", 0), 0
+    gc.collect()
+    gc.disable()
+    try:
+        async with (
+            scraped.served(Address("127.0.0.1", 0), FakeCluster()) as port,
+            daemon.serve("127.0.0.1"),
+        ):
+            for _ in range(3 * heap.CONNECTIONS):
+                where = daemon.port if is_probed else port
+                tls = None if is_probed else ssl._create_unverified_context()  # noqa: S323, SLF001
+                reader, writer = await asyncio.open_connection("127.0.0.1", where, ssl=tls)
+                writer.write(b"\x00\r\n\r\n")
+                assert b" 400 " in await reader.readline()
+                writer.transport.abort()
+            kept = sum(type(one) is RequestHandler for one in gc.get_objects())
+    finally:
+        gc.enable()
+    assert kept < 2 * heap.CONNECTIONS
 
 
 async def test_no_request_makes_it_fail() -> None:
