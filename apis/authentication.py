@@ -13,8 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from apis import keys, objects, whose
-from apis.meta import Meta
-from apis.objects import Object
+from apis.objects import Meta, Object
 
 _OUR_ROLES: Final = frozenset(
     {

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 Object: TypeAlias = dict[str, Any]
 """A Kubernetes object, or a part of one: exactly its JSON."""
 
@@ -192,3 +194,15 @@ def merge_patch(old: Object, new: Object) -> Object:
         elif name not in old or before != value:
             patch[name] = copy.deepcopy(value)
     return patch
+
+
+# What caches keep ---------------------------------------------------------------------------------
+
+
+class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    """Which object it is, and in which version; a kind of cache adds the fields it needs."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""

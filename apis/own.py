@@ -12,8 +12,7 @@ import msgspec
 
 from apis import addresses, objects
 from apis.addresses import Address
-from apis.meta import Meta
-from apis.objects import Object
+from apis.objects import Meta, Object
 from apis.remap import Network
 
 _V4, _V6 = ipaddress.IPv4Network, ipaddress.IPv6Network

@@ -9,7 +9,7 @@ CrossNamespacePodAffinity.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from apis import parts, whose
+from apis import validation, whose
 from apis.objects import Object
 from apis.podpolicies import Policy
 
@@ -35,10 +35,10 @@ FOREIGN: Final = "reaches over pods of others"
 
 def complaints(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the affinity of a pod."""
-    affinity = parts.struct(value, "spec.pod.affinity")
+    affinity = validation.struct(value, "spec.pod.affinity")
     yield from _unknown(affinity, FIELDS, "affinity")
     for kind in KINDS:
-        of_pods = parts.struct(affinity.get(kind), f"spec.pod.affinity.{kind}")
+        of_pods = validation.struct(affinity.get(kind), f"spec.pod.affinity.{kind}")
         yield from _unknown(of_pods, frozenset([REQUIRED, PREFERRED]), f"affinity.{kind}")
     if len(named(affinity)) > MOST:
         yield f"affinity {FOREIGN}: of more than {MOST} namespaces"
@@ -54,25 +54,26 @@ def _term(term: Object, path: str, policy: Policy) -> Iterator[str]:
         return
     if term.get("namespaceSelector") is not None:
         yield f"{path}.namespaceSelector {FOREIGN}"
-    for name in parts.items(term.get("namespaces"), f"spec.pod.{path}.namespaces"):
-        if parts.text(name, f"spec.pod.{path}.namespaces") not in opened | policy.own_namespaces:
+    for name in validation.items(term.get("namespaces"), f"spec.pod.{path}.namespaces"):
+        known = opened | policy.own_namespaces
+        if validation.text(name, f"spec.pod.{path}.namespaces") not in known:
             yield f"{path}.namespaces {name!r} {FOREIGN}"
 
 
 def terms(affinity: Object) -> Iterator[tuple[str, Object]]:
     """Yield the terms over pods, each with its path."""
     for kind in KINDS:
-        of_pods = parts.struct(affinity.get(kind), f"spec.pod.affinity.{kind}")
+        of_pods = validation.struct(affinity.get(kind), f"spec.pod.affinity.{kind}")
         for when in (REQUIRED, PREFERRED):
             where = f"affinity.{kind}.{when}"
-            listed = parts.structs(of_pods.get(when), f"spec.pod.{where}")
+            listed = validation.structs(of_pods.get(when), f"spec.pod.{where}")
             for index, one in enumerate(listed):
                 path = f"{where}[{index}]"
                 if when == REQUIRED:
                     yield path, one
                 else:
                     inner = f"{path}.podAffinityTerm"
-                    yield inner, parts.struct(one.get("podAffinityTerm"), f"spec.pod.{inner}")
+                    yield inner, validation.struct(one.get("podAffinityTerm"), f"spec.pod.{inner}")
 
 
 def named(affinity: Object) -> frozenset[str]:
@@ -82,9 +83,9 @@ def named(affinity: Object) -> frozenset[str]:
         DeniedError: something is of another shape than in a PodSpec.
     """
     return frozenset(
-        parts.text(name, f"spec.pod.{path}.namespaces")
+        validation.text(name, f"spec.pod.{path}.namespaces")
         for path, term in terms(affinity)
-        for name in parts.items(term.get("namespaces"), f"spec.pod.{path}.namespaces")
+        for name in validation.items(term.get("namespaces"), f"spec.pod.{path}.namespaces")
     )
 
 
@@ -94,7 +95,7 @@ def looked_up(spec: Object) -> frozenset[str]:
     Raises:
         DeniedError: something is of another shape than in a PodSpec.
     """
-    found = named(parts.struct(spec.get("affinity"), "spec.pod.affinity"))
+    found = named(validation.struct(spec.get("affinity"), "spec.pod.affinity"))
     return found if len(found) <= MOST else frozenset()
 
 

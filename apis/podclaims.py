@@ -10,7 +10,7 @@ Source: Kubernetes, "Generic ephemeral volumes"; docs/parity.md SEC-A17.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from apis import keys, orders, parts
+from apis import keys, orders, validation
 from apis.objects import Object
 from apis.podpolicies import Policy
 
@@ -28,13 +28,13 @@ UNOFFERED: Final = "none of those offered"
 
 def complaints(volume: Object, path: str, policy: Policy) -> Iterator[str]:
     """Yield what is not allowed in the template of ``volume``, if it is ephemeral."""
-    ephemeral = parts.struct(volume.get("ephemeral"), f"spec.pod.{path}.ephemeral")
+    ephemeral = validation.struct(volume.get("ephemeral"), f"spec.pod.{path}.ephemeral")
     where = f"{path}.ephemeral.volumeClaimTemplate"
-    template = parts.struct(ephemeral.get("volumeClaimTemplate"), f"spec.pod.{where}")
+    template = validation.struct(ephemeral.get("volumeClaimTemplate"), f"spec.pod.{where}")
     yield from _unknown(ephemeral, frozenset(["volumeClaimTemplate"]), f"{path}.ephemeral")
     yield from _unknown(template, frozenset(["metadata", "spec"]), where)
-    metadata = parts.struct(template.get("metadata"), f"spec.pod.{where}.metadata")
-    spec = parts.struct(template.get("spec"), f"spec.pod.{where}.spec")
+    metadata = validation.struct(template.get("metadata"), f"spec.pod.{where}.metadata")
+    spec = validation.struct(template.get("spec"), f"spec.pod.{where}.spec")
     yield from _metadata(metadata, f"{where}.metadata", policy.claim_annotation_domains)
     for name in sorted(_set(spec) & _OF_OTHERS):
         yield f"{where}.spec.{name} {NEVER}"
@@ -45,7 +45,7 @@ def complaints(volume: Object, path: str, policy: Policy) -> Iterator[str]:
 
 def left_out(spec: Object, opened: Iterable[str] = ()) -> frozenset[str]:
     """Return the annotations of templates in the PodSpec ``spec`` that no claim is made with."""
-    volumes = parts.structs(spec.get("volumes"), "spec.pod.volumes")
+    volumes = validation.structs(spec.get("volumes"), "spec.pod.volumes")
     return frozenset().union(*(_unlisted(_annotations(one), opened) for one in volumes))
 
 
@@ -70,7 +70,7 @@ def _listed(volume: Object, opened: Iterable[str]) -> Object:
 def _annotations(volume: Object) -> dict[str, str]:
     found: Object = volume
     for name in ("ephemeral", "volumeClaimTemplate", "metadata", "annotations"):
-        found = parts.struct(found.get(name), f"spec.pod.volumes: {name}")
+        found = validation.struct(found.get(name), f"spec.pod.volumes: {name}")
     return found
 
 
@@ -84,7 +84,7 @@ def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
     said, offered = spec.get("storageClassName"), policy.storage_classes
     if said is None and (offered is None or policy.has_default_storage_class):
         return
-    named = parts.text(said, f"spec.pod.{path}")
+    named = validation.text(said, f"spec.pod.{path}")
     if said == "":
         if not policy.static_volumes:
             yield f"{path} '' {STATIC}"
@@ -105,7 +105,8 @@ def _metadata(metadata: Object, where: str, opened: frozenset[str]) -> Iterator[
 
 def _texts(part: object, path: str) -> dict[str, str]:
     return {
-        name: parts.text(text, f"{path}.{name}") for name, text in parts.struct(part, path).items()
+        name: validation.text(text, f"{path}.{name}")
+        for name, text in validation.struct(part, path).items()
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from apis import keys, objects, parts, resources
+from apis import keys, objects, resources, validation
 from apis.objects import Object
 
 
@@ -286,10 +286,10 @@ _OWN_DOMAINS: Final = ("kubernetes.io/", "liqo.io/")
 def _extended(spec: Object) -> Iterator[str]:
     """Yield the extended resources of which containers ask for more than none."""
     for name in ("containers", "initContainers"):
-        for container in parts.structs(spec.get(name), f"spec.pod.{name}"):
-            asked = parts.struct(container.get("resources"), f"spec.pod.{name}.resources")
+        for container in validation.structs(spec.get(name), f"spec.pod.{name}"):
+            asked = validation.struct(container.get("resources"), f"spec.pod.{name}.resources")
             for part in ("limits", "requests"):
-                amounts = parts.struct(asked.get(part), f"spec.pod.{name}.resources.{part}")
+                amounts = validation.struct(asked.get(part), f"spec.pod.{name}.resources.{part}")
                 for resource, amount in resources.readable(amounts).items():
                     is_own = any(domain in resource for domain in _OWN_DOMAINS)
                     if amount and "/" in resource and not is_own:

@@ -7,7 +7,7 @@ Source: Kubernetes, "Pod Security Standards"; docs/parity.md SEC-A1.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from apis import parts
+from apis import validation
 from apis.objects import Object
 
 CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
@@ -78,7 +78,7 @@ def violations(spec: Object, level: str) -> Iterator[str]:
     """
     if level == "privileged":
         return
-    context = parts.struct(spec.get("securityContext"), "securityContext")
+    context = validation.struct(spec.get("securityContext"), "securityContext")
     is_restricted, is_own_user = level == "restricted", spec.get("hostUsers") is False
     yield from _host(spec)
     yield from _context(context, "securityContext")
@@ -97,13 +97,13 @@ def violations(spec: Object, level: str) -> Iterator[str]:
 def containers(spec: Object) -> Iterator[tuple[str, Object]]:
     """Yield the containers of all three kinds, each with its path."""
     for field in CONTAINERS:
-        for index, container in enumerate(parts.structs(spec.get(field), field)):
+        for index, container in enumerate(validation.structs(spec.get(field), field)):
             yield f"{field}[{index}]", container
 
 
 def _sysctls(context: Object) -> Iterator[str]:
-    for index, sysctl in enumerate(parts.structs(context.get("sysctls"), "sysctls")):
-        if parts.text(sysctl.get("name"), "sysctls") not in _SYSCTLS:
+    for index, sysctl in enumerate(validation.structs(context.get("sysctls"), "sysctls")):
+        if validation.text(sysctl.get("name"), "sysctls") not in _SYSCTLS:
             named = f"securityContext.sysctls[{index}] {sysctl.get('name')}"
             yield f"{named} is not safe, as kernel.shm_rmid_forced and some of net.ipv4 are"
 
@@ -120,22 +120,22 @@ def _host(spec: Object) -> Iterator[str]:
     for name in ("hostNetwork", "hostPID", "hostIPC"):
         if spec.get(name):
             yield f"{name} must not be true"
-    for index, volume in enumerate(parts.structs(spec.get("volumes"), "volumes")):
+    for index, volume in enumerate(validation.structs(spec.get("volumes"), "volumes")):
         if volume.get("hostPath") is not None:
             yield f"volumes[{index}].hostPath must not be set"
 
 
 def _container(container: Object, path: str) -> Iterator[str]:
     where = f"{path}.securityContext"
-    context = parts.struct(container.get("securityContext"), where)
+    context = validation.struct(container.get("securityContext"), where)
     yield from _context(context, where)
     if context.get("privileged"):
         yield f"{where}.privileged must not be true"
-    added = parts.struct(context.get("capabilities"), f"{where}.capabilities").get("add")
-    for name in parts.items(added, f"{where}.capabilities.add"):
-        if parts.text(name, f"{where}.capabilities.add") not in _CAPABILITIES:
+    added = validation.struct(context.get("capabilities"), f"{where}.capabilities").get("add")
+    for name in validation.items(added, f"{where}.capabilities.add"):
+        if validation.text(name, f"{where}.capabilities.add") not in _CAPABILITIES:
             yield f"{where}.capabilities.add must not have {name}"
-    for index, port in enumerate(parts.structs(container.get("ports"), f"{path}.ports")):
+    for index, port in enumerate(validation.structs(container.get("ports"), f"{path}.ports")):
         if port.get("hostPort"):
             yield f"{path}.ports[{index}].hostPort must not be set"
     yield from _probed_hosts(container, path)
@@ -143,19 +143,19 @@ def _container(container: Object, path: str) -> Iterator[str]:
 
 def _proc_mount(container: Object, path: str) -> Iterator[str]:
     where = f"{path}.securityContext"
-    context = parts.struct(container.get("securityContext"), where)
-    if parts.text(context.get("procMount"), f"{where}.procMount") not in ("", "Default"):
+    context = validation.struct(container.get("securityContext"), where)
+    if validation.text(context.get("procMount"), f"{where}.procMount") not in ("", "Default"):
         yield f"{where}.procMount must be Default"
 
 
 def _probed_hosts(container: Object, path: str) -> Iterator[str]:
-    lifecycle = parts.struct(container.get("lifecycle"), f"{path}.lifecycle")
+    lifecycle = validation.struct(container.get("lifecycle"), f"{path}.lifecycle")
     handlers = {f"{path}.{name}": container.get(name) for name in _PROBES}
     handlers |= {f"{path}.lifecycle.{name}": lifecycle.get(name) for name in _HOOKS}
     for where, handler in handlers.items():
         for action in ("httpGet", "tcpSocket"):
-            found = parts.struct(handler, where).get(action)
-            if parts.struct(found, f"{where}.{action}").get("host"):
+            found = validation.struct(handler, where).get(action)
+            if validation.struct(found, f"{where}.{action}").get("host"):
                 yield f"{where}.{action}.host must not be set"
 
 
@@ -164,28 +164,28 @@ def _context(context: Object, where: str) -> Iterator[str]:
     for name in ("seccompProfile", "appArmorProfile"):
         if _type(context.get(name), f"{where}.{name}") not in _PROFILES:
             yield f"{where}.{name}.type must be RuntimeDefault or Localhost"
-    selinux = parts.struct(context.get("seLinuxOptions"), f"{where}.seLinuxOptions")
+    selinux = validation.struct(context.get("seLinuxOptions"), f"{where}.seLinuxOptions")
     if _type(selinux, f"{where}.seLinuxOptions") not in _SELINUX_TYPES:
         yield f"{where}.seLinuxOptions.type is not one for containers"
     for name in ("user", "role"):
         if selinux.get(name):
             yield f"{where}.seLinuxOptions.{name} must not be set"
-    windows = parts.struct(context.get("windowsOptions"), f"{where}.windowsOptions")
+    windows = validation.struct(context.get("windowsOptions"), f"{where}.windowsOptions")
     if windows.get("hostProcess"):
         yield f"{where}.windowsOptions.hostProcess must not be true"
 
 
 def _type(value: Any, where: str) -> str:
-    return parts.text(parts.struct(value, where).get("type"), f"{where}.type")
+    return validation.text(validation.struct(value, where).get("type"), f"{where}.type")
 
 
 def _restricted(container: Object, spec: Object, path: str) -> Iterator[str]:
     where = f"{path}.securityContext"
-    context = parts.struct(container.get("securityContext"), where)
-    pod = parts.struct(spec.get("securityContext"), "securityContext")
+    context = validation.struct(container.get("securityContext"), where)
+    pod = validation.struct(spec.get("securityContext"), "securityContext")
     if spec.get("hostUsers") is not False:
         yield from _root(context, pod, where)
-    if parts.struct(spec.get("os"), "os").get("name") != "windows":
+    if validation.struct(spec.get("os"), "os").get("name") != "windows":
         yield from _of_linux(context, pod, where)
 
 
@@ -203,15 +203,15 @@ def _of_linux(context: Object, pod: Object, where: str) -> Iterator[str]:
         yield f"{where}.allowPrivilegeEscalation must be false"
     if not _type(context.get("seccompProfile") or pod.get("seccompProfile"), where):
         yield f"{where}.seccompProfile.type must be RuntimeDefault or Localhost"
-    capabilities = parts.struct(context.get("capabilities"), f"{where}.capabilities")
-    if "ALL" not in parts.items(capabilities.get("drop"), f"{where}.capabilities.drop"):
+    capabilities = validation.struct(context.get("capabilities"), f"{where}.capabilities")
+    if "ALL" not in validation.items(capabilities.get("drop"), f"{where}.capabilities.drop"):
         yield f"{where}.capabilities.drop must have ALL"
-    added = parts.items(capabilities.get("add"), f"{where}.capabilities.add")
+    added = validation.items(capabilities.get("add"), f"{where}.capabilities.add")
     if any(name != "NET_BIND_SERVICE" for name in added):
         yield f"{where}.capabilities.add must have nothing but NET_BIND_SERVICE"
 
 
 def _restricted_volumes(spec: Object) -> Iterator[str]:
-    for index, volume in enumerate(parts.structs(spec.get("volumes"), "volumes")):
+    for index, volume in enumerate(validation.structs(spec.get("volumes"), "volumes")):
         for source in volume.keys() - _RESTRICTED_VOLUMES - {"name"}:
             yield f"volumes[{index}].{source} is not possible in restricted namespaces"

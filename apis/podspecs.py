@@ -7,10 +7,10 @@ Source: docs/parity.md § 3.8, 5.5.2, 5.5.3; SEC-A1 to SEC-A3.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import parts, podaffinity, podclaims, podfields, podsecurity, podvolumes
+from apis import podaffinity, podclaims, podfields, podsecurity, podvolumes, validation
 from apis.objects import Object
 from apis.podpolicies import MAX_GRACE_S, Policy
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
 _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
@@ -98,19 +98,19 @@ def _grace(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
 
 
 def _priority_class(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
-    name = parts.text(value, "spec.pod.priorityClassName")
+    name = validation.text(value, "spec.pod.priorityClassName")
     if name and name not in policy.priority_classes:
         yield f"priorityClassName {name!r} is not offered"
 
 
 def _runtime_class(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
-    name = parts.text(value, "spec.pod.runtimeClassName")
+    name = validation.text(value, "spec.pod.runtimeClassName")
     if name and policy.runtime_classes is not None and name not in policy.runtime_classes:
         yield f"runtimeClassName {name!r} is not offered"
 
 
 def _account(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
-    name = parts.text(value, "spec.pod.serviceAccountName")
+    name = validation.text(value, "spec.pod.serviceAccountName")
     if name in ("", DEFAULT_ACCOUNT):
         return
     if spec.get("automountServiceAccountToken") is not True:
@@ -131,9 +131,9 @@ def _token(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
 
 def _tolerations(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
     is_taken = podfields.tolerable(spec, policy.tolerations, policy.kept_tolerations)
-    for index, toleration in enumerate(parts.structs(value, "spec.pod.tolerations")):
+    for index, toleration in enumerate(validation.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
-        key = parts.text(toleration.get("key"), f"spec.pod.{path}.key")
+        key = validation.text(toleration.get("key"), f"spec.pod.{path}.key")
         if not is_taken(toleration):
             every = "every taint, those of control planes and virtual nodes included"
             yield f"{path} tolerates {key or every}, which keeps nodes for others"
@@ -168,18 +168,18 @@ POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
 
 def _containers(name: str, known: frozenset[str] = CONTAINER) -> Check:
     def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
-        for index, container in enumerate(parts.structs(value, f"spec.pod.{name}")):
+        for index, container in enumerate(validation.structs(value, f"spec.pod.{name}")):
             path = f"{name}[{index}]"
             yield from _unknown(container, known, path)
             where = f"{path}.securityContext"
-            context = parts.struct(container.get("securityContext"), f"spec.pod.{where}")
+            context = validation.struct(container.get("securityContext"), f"spec.pod.{where}")
             yield from _unknown(context, CONTAINER_CONTEXT, where)
 
     return check
 
 
 def _context(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
-    context = parts.struct(value, "spec.pod.securityContext")
+    context = validation.struct(value, "spec.pod.securityContext")
     yield from _unknown(context, POD_CONTEXT, "securityContext")
 
 

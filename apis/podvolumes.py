@@ -8,7 +8,7 @@ Source: Kubernetes API reference, Volume; docs/parity.md SEC-A1, SEC-A3, SEC-A17
 from collections.abc import Iterator
 from typing import Any, Final
 
-from apis import parts, podclaims
+from apis import podclaims, validation
 from apis.objects import Object
 from apis.podpolicies import PRIVILEGED, Policy
 
@@ -46,13 +46,13 @@ UNLISTED: Final = "past its StorageClasses"
 
 def complaints(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the volumes of ``spec``."""
-    for index, volume in enumerate(parts.structs(value, "spec.pod.volumes")):
+    for index, volume in enumerate(validation.structs(value, "spec.pod.volumes")):
         path = f"volumes[{index}]"
         yield from _types(volume, path, policy)
         yield from podclaims.complaints(volume, path, policy)
-        projected = parts.struct(volume.get("projected"), f"spec.pod.{path}.projected")
+        projected = validation.struct(volume.get("projected"), f"spec.pod.{path}.projected")
         where = f"{path}.projected.sources"
-        for source in parts.structs(projected.get("sources"), f"spec.pod.{where}"):
+        for source in validation.structs(projected.get("sources"), f"spec.pod.{where}"):
             yield from _source(source, spec, where)
 
 
@@ -73,5 +73,5 @@ def _source(source: Object, spec: Object, where: str) -> Iterator[str]:
         return
     if spec.get("automountServiceAccountToken") is not True:
         yield f"{where}: a token goes with automountServiceAccountToken: true only"
-    if parts.struct(token, f"spec.pod.{where}").get("audience"):
+    if validation.struct(token, f"spec.pod.{where}").get("audience"):
         yield f"{where}: a token for another audience is not allowed"

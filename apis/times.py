@@ -1,7 +1,8 @@
 """Times as Kubernetes writes them (RFC 3339, UTC), and durations as Go does."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -39,3 +40,17 @@ def duration(text: str) -> float:
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a duration such as 20s or 2m")
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+
+
+# Clocks -------------------------------------------------------------------------------------------
+
+
+def ahead(date: str, now: datetime) -> timedelta:
+    """Return by how much who answered with the header ``date`` is ahead of ``now``; 0 for none.
+
+    Shape: an HTTP date (RFC 9110, 5.6.7), of whole seconds.
+    """
+    try:
+        return parsedate_to_datetime(date) - now
+    except (TypeError, ValueError, OverflowError):  # none, without a zone, or of no calendar
+        return timedelta()

@@ -17,8 +17,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from apis.offloading import OffloadingPatch
-from apis.pairs import Pair
+from apis.offloading import OffloadingPatch, Pair
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from sandbox import controlplane

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from apis import drift, keys, marks, objects
+from apis import apply, keys, marks, objects
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster
@@ -41,7 +41,7 @@ async def ensure(
     """
     key = objects.key_of(wanted)
     if kind in WHOLE:
-        wanted = drift.stamped(wanted)  # so that the stamp shows what is no longer wanted
+        wanted = apply.stamped(wanted)  # so that the stamp shows what is no longer wanted
     found = await cluster.get(kind, key)
     if found is None:
         return await _create(cluster, kind, wanted, is_ours)
@@ -49,7 +49,7 @@ async def ensure(
         raise TerminalError(
             "NameTaken", f"{kind} {key} exists and is not ours: rename or remove it"
         )
-    if drift.keeps(found, wanted):
+    if apply.keeps(found, wanted):
         return found
     if found.get("roleRef") != wanted.get("roleRef"):  # the one part that no update changes
         await cluster.delete(kind, key, uid=objects.uid(found))

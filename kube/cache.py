@@ -3,7 +3,7 @@
 How certain an answer is: ``seen`` is the caches' word for presence and absence, and may be behind;
 ``get`` may be behind in what an object says, but that it is absent is what the server said;
 ``get_live`` is the server's word now. Whether an object still is what was applied it says itself
-(``apis.drift``), and nobody remembers it.
+(``apis.apply``), and nobody remembers it.
 """
 
 from collections.abc import AsyncGenerator, Iterable

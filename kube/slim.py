@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from apis import meta
+from apis import objects
 from apis.objects import Key, Object
 
 _EMPTY = msgspec.Raw(b"{}")
@@ -28,7 +28,7 @@ _WINDOW_BITS, _MEMORY = 12, 5
 """32 KiB for the time of one call, where zlib by itself takes 256."""
 
 
-class Meta(meta.Meta, gc=False, frozen=True):
+class Meta(objects.Meta, gc=False, frozen=True):
     """Metadata without managedFields."""
 
     generation: int = 0

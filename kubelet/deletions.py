@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from apis import keys, merge, podfields
+from apis import apply, keys, podfields
 from apis.objects import Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kubelet.contract import Recorder
 from kubelet.forge import accounts, antiaffinity, shadowpod
 from kubelet.forge.accounts import Mode
@@ -53,7 +53,7 @@ def tell_taken_off(
     recorder: Recorder, local: Object, pair: Pair, options: Options, changes: Object
 ) -> None:
     """Record which labels and annotations ``changes`` take off what went to the provider before."""
-    taken = merge.taken_off(changes.get("metadata") or {})
+    taken = apply.taken_off(changes.get("metadata") or {})
     _tell_orders(recorder, local, pair, taken & shadowpod.unsent(local, options))
 
 

@@ -17,8 +17,7 @@ from typing import Final
 from apis import keys
 from apis.objects import Key, Kind, Object
 from apis.offers import Offers
-from apis.offloading import NamespaceMap
-from apis.pairs import Pair
+from apis.offloading import NamespaceMap, Pair
 from kube import namespacemaps
 from kube.breaker import Breaker
 from kube.cache import CachedCluster

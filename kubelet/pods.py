@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from apis import downward, keys, objects
 from apis.objects import Key, Kind, Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from apis import claims, keys, leaving, mentions, objects
 from apis.objects import Key, Kind, Object
-from apis.offloading import ReflectionPolicy
-from apis.pairs import Pair
+from apis.offloading import Pair, ReflectionPolicy
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.forge import shadowpod

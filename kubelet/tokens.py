@@ -12,7 +12,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import errors
 from kube.clock import Deadline
 from kube.cluster import Cluster

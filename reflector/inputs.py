@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from apis.objects import Key, Kind
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection

@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 from apis import keys, leaving, tellings
 from apis.objects import Key, Object, named
 from apis.offers import Offers
-from apis.offloading import MappingPhase, NamespaceMap
+from apis.offloading import MappingPhase, NamespaceMap, Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from apis.reflection import KINDS
 from kube import errors, namespacemaps
 from kube.cache import CachedCluster

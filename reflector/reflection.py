@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import drift, keys, leaving, naming, objects, whose
+from apis import apply, keys, leaving, naming, objects, whose
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
@@ -133,7 +133,7 @@ class Reflection:
         if found and not self._is_twin(found) and not self._is_on_record(found):
             return self._refuse(original, where)
         wanted = self.forge.twin(original, self._scene)
-        wanted = drift.stamped(self.forge.settled(wanted, found) if found else wanted)
+        wanted = apply.stamped(self.forge.settled(wanted, found) if found else wanted)
         if found is None or not self._is_current(wanted, found):
             if found and self._is_in_the_way(wanted, found):
                 await self._make_room(original, where)
@@ -199,7 +199,7 @@ class Reflection:
 
     def _is_current(self, wanted: Object, found: Object) -> bool:
         shown = self.forge.shown(wanted)
-        return drift.is_current(wanted, shown, found)
+        return apply.is_current(wanted, shown, found)
 
     def _stay(self, original: Object) -> Stay | None:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from apis.objects import Kind, Object
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook import strictjson
 from webhook.patch import Operation
 

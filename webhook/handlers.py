@@ -10,7 +10,7 @@ from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, is_scheduling_ours
 from apis.placement import LIVING
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from kube.cluster import Selection
 from kube.errors import KubeError
 from kube.slim import Partial, PlacedPod

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from apis import downward, keys, naming, objects
 from apis.listening import Address
 from apis.objects import Key, Kind, Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 
 EXPIRATION_S: Final = 3600
 MIN_EXPIRATION_S: Final = 600

@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Final
 
 from apis import keys, objects
-from apis.judgement import TOLERATION, Judgement
 from apis.objects import Object
-from apis.pairs import Pair
+from apis.offloading import Pair
+from apis.placement import TOLERATION, Judgement
 from kubelet.forge import shadowpod, status
 from kubelet.forge.mapping import MappingState
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from apis.offloading import MappingPhase, NamespaceMap
-from apis.pairs import Pair
+from apis.offloading import MappingPhase, NamespaceMap, Pair
 
 
 class MappingState(Enum):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, merge, resources
+from apis import apply, keys, resources
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 
@@ -48,7 +48,7 @@ class Wanted:
 
     def record(self) -> str:
         """Return what is remembered of it on the Node."""
-        return merge.record(
+        return apply.record(
             labels=self.labels, annotations=self.annotations, taints=map(_mark, self.taints)
         )
 
@@ -109,11 +109,11 @@ def fresh(identity: Identity, want: Wanted) -> Object:
 
 def changes(node: Object, want: Wanted) -> Object:
     """Return the merge patch for metadata and taints of ``node``, {} if it is as wanted."""
-    before = merge.recorded(node) or {}
+    before = apply.recorded(node) or {}
     patch: Object = {"metadata": {}}
     annotations = {**want.annotations, keys.APPLIED_META: want.record()}
     for name, new in (("labels", dict(want.labels)), ("annotations", annotations)):
-        if part := merge.three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
+        if part := apply.three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
             patch["metadata"][name] = part
     have = node.get("spec", {}).get("taints") or []
     taints = _taints(have, before.get("taints", []), want.taints)

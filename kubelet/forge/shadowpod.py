@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import downward, keys, marks, merge, objects, orders, podfields
+from apis import apply, downward, keys, marks, objects, orders, podfields
 from apis.objects import Object
-from apis.offloading import OffloadingPatch
-from apis.pairs import Pair
+from apis.offloading import OffloadingPatch, Pair
 from kubelet.forge import accounts, antiaffinity, containers
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer, Mode
 
@@ -85,7 +84,7 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
     then its mutating webhook has nothing to complete, and is not called.
     """
     key = pair.twin_of(objects.key_of(local))
-    made = merge.noted(metadata(local, pair, options))
+    made = apply.noted(metadata(local, pair, options))
     if creator:
         made["labels"][keys.CREATOR_USER] = creator
     return objects.named(
@@ -143,9 +142,9 @@ def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Ob
     """
     written = {
         field: [*filter(_is_no_providers, existing["metadata"].get(field) or {})]
-        for field in merge.FIELDS
+        for field in apply.FIELDS
     }
-    patch = merge.patch(existing, metadata(local, pair, options), written)
+    patch = apply.patch(existing, metadata(local, pair, options), written)
     spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"], options)
     changed: Object = {"metadata": patch} if patch else {}
     return {**changed, "spec": {"pod": spec_}} if spec_ else changed

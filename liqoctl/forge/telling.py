@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from apis import judgement, keys
+from apis import keys, placement
 from apis.objects import Object
 from liqoctl.forge import whyspace
 from liqoctl.forge.printed import one_line
@@ -70,8 +70,8 @@ def _added(judged: Object) -> str:
 
 
 _ADDED: Final = {
-    judgement.TOLERATION: "the toleration of virtual nodes",
-    judgement.NODE_AFFINITY: "node affinity",
+    placement.TOLERATION: "the toleration of virtual nodes",
+    placement.NODE_AFFINITY: "node affinity",
 }
 
 

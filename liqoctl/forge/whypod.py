@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from apis import conditions, downward, keys, objects, placement, podfields
-from apis.judgement import Judgement
 from apis.objects import Object
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Rule
+from apis.placement import Judgement, Rule
 from liqoctl.forge import obstacles, pods, refusals, whyspace
 from liqoctl.forge.findings import Facts, Finding, Outcome
 from liqoctl.forge.refusals import Refusal

@@ -4,7 +4,7 @@ from typing import Final
 
 from apis import keys, naming, objects, reflection
 from apis.objects import Object
-from apis.pairs import Pair
+from apis.offloading import Pair
 from reflector.forge import fields, referenced, twins
 from reflector.forge.contract import Forge, Scene
 

@@ -8,8 +8,8 @@ from apis import keys, leaving
 from apis.leaving import Filter, Stay
 from apis.objects import Key, Kind, Object
 from apis.offers import Offers
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from apis.reflection import ReflectedKind
 from apis.remap import Network
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from apis import keys, leaving, objects, reflection, texts
 from apis.leaving import Stay
 from apis.objects import Key, Kind, Object, named
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from reflector.forge import configmap, podevents
 from reflector.forge.contract import Asking, Forge, Input, Scene, nobody
 

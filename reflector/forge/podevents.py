@@ -11,8 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from apis import keys, objects
-from apis.meta import Meta
-from apis.objects import Object
+from apis.objects import Meta, Object
 
 PROMPT: Final = timedelta(seconds=10)
 """What happens to a pod until then is its start, and a pod that is Ready then has started well."""

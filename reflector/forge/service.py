@@ -5,7 +5,7 @@ from typing import Final
 from apis import keys, objects, reflection
 from apis.objects import Object
 from apis.offers import LOAD_BALANCER, OUTWARD, Offers
-from apis.pairs import Pair
+from apis.offloading import Pair
 from reflector.forge import fields, twins
 from reflector.forge.contract import Forge, Scene, Settings
 

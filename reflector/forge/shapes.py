@@ -6,7 +6,7 @@ import msgspec
 
 from apis import keys, mentions, whose
 from apis.mentions import Mention
-from apis.meta import Meta
+from apis.objects import Meta
 
 
 class Metadata(Meta, gc=False, frozen=True):

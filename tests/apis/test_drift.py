@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apis import drift
+from apis import apply
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ from apis import drift
     ],
 )
 def test_keeps(found: Any, wanted: Any, *, expected: bool) -> None:
-    assert drift.keeps(found, wanted) is expected
+    assert apply.keeps(found, wanted) is expected
 
 
-SENT = drift.stamped({"metadata": {"labels": {"app": "web"}}, "data": {"a": "1"}})
+SENT = apply.stamped({"metadata": {"labels": {"app": "web"}}, "data": {"a": "1"}})
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,10 @@ SENT = drift.stamped({"metadata": {"labels": {"app": "web"}}, "data": {"a": "1"}
 def test_what_was_sent_and_is_still_there_is_current(
     *, changes: dict[str, Any], current: bool
 ) -> None:
-    assert drift.is_current(SENT, SENT, {**SENT, **changes}) is current
+    assert apply.is_current(SENT, SENT, {**SENT, **changes}) is current
 
 
 def test_what_is_no_more_wanted_is_not_current() -> None:
-    wanted = drift.stamped({"metadata": {"labels": {"app": "web"}}})
+    wanted = apply.stamped({"metadata": {"labels": {"app": "web"}}})
 
-    assert not drift.is_current(wanted, wanted, SENT)
+    assert not apply.is_current(wanted, wanted, SENT)

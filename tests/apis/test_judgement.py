@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from apis.judgement import NODE_AFFINITY, TOLERATION, Judgement
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from apis.placement import NODE_AFFINITY, TOLERATION, Judgement
 
 ADDED = [frozenset(), frozenset({TOLERATION}), frozenset({TOLERATION, NODE_AFFINITY})]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from apis.objects import Key
-from apis.pairs import Pair
+from apis.offloading import Pair
 from liqoctl.forge import labelselector
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")

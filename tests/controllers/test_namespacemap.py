@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys, objects, policies, reserved
+from apis import keys, naming, objects, policies
 from apis.authentication import Binding
-from apis.meta import Meta
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Kind, Meta, Object
 from controllers import views
 from controllers.offloading.namespacemap import forge, holds
 from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler, Observed
@@ -473,7 +472,7 @@ async def test_names_of_what_is_installed_by_others_are_kept_unless_a_pattern_op
     await milan.limit(pattern="istio-system|.*-rome")
     await milan.settle()
 
-    assert {"monitoring", "vault", "keda", "cattle-fleet-system"} <= reserved.INSTALLED
+    assert {"monitoring", "vault", "keda", "cattle-fleet-system"} <= naming.INSTALLED
     assert kept["reason"] == "NameReserved"
     assert kept["message"].endswith(
         f"or spec.remoteNamespaces.pattern of providerpolicy {policies.DEFAULT} opens it"

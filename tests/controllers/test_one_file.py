@@ -25,8 +25,8 @@ from typing import Final
 import pytest
 
 from apis import keys
-from apis.judgement import Judgement
 from apis.objects import Key, Object, annotations, is_terminating, named, uid
+from apis.placement import Judgement
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection

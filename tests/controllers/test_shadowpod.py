@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import conditions, drift, keys, podaffinity, podpolicies, remap
+from apis import apply, conditions, keys, podaffinity, podpolicies, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
 from controllers.offloading.shadowpod import forge, slim
@@ -498,7 +498,7 @@ async def test_what_may_change_in_a_pod_follows_its_shadow_pod(
     pod = await there(cluster, keys.POD, web)
     assert pod["metadata"]["uid"] == uid
     for field, value in changed.items():
-        assert drift.keeps(pod["spec"][field][-1:] if part else pod["spec"][field], value) or (
+        assert apply.keeps(pod["spec"][field][-1:] if part else pod["spec"][field], value) or (
             field == "tolerations" and value[0] in pod["spec"][field]
         )
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]

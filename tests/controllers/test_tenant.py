@@ -8,8 +8,7 @@ import pytest
 
 from apis import keys, naming, nonces, objects
 from apis.authentication import AuthParams, Binding
-from apis.meta import Meta
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import upkeep, views

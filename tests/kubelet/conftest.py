@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube.cluster import Cluster
 from tests.fakes import FakeCluster
 from tests.kubelet import rigs

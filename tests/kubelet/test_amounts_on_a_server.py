@@ -9,7 +9,7 @@ import pytest
 
 from apis import keys, quantity, resources
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane

@@ -5,7 +5,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from apis.offloading import NamespaceOffloading
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from controllers.offloading.placement import forge as controllers
 from kubelet.forge.permission import forbids
 from tests.factories import node, pod, pod_spec

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, merge, podaffinity, podspecs
+from apis import apply, keys, podaffinity, podspecs
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.podpolicies import Policy
@@ -366,7 +366,7 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     assert made["metadata"]["labels"] == {
         "app": "web", keys.NODE_NAME: "milan", **PAIR.labels(),
     }  # fmt: skip
-    assert merge.recorded(made) == {
+    assert apply.recorded(made) == {
         "labels": sorted(made["metadata"]["labels"]), "annotations": ["note", keys.LOCAL_POD_UID],
     }  # fmt: skip
     assert made["metadata"]["annotations"].pop(keys.APPLIED_META)

@@ -6,8 +6,7 @@ from typing import Any, Literal, cast
 
 from apis import keys, objects, own
 from apis.objects import Key, Kind, Object
-from apis.offloading import OffloadingPatch
-from apis.pairs import Pair
+from apis.offloading import OffloadingPatch, Pair
 from apis.podnetworks import PodAddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster

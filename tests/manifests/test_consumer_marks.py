@@ -11,8 +11,7 @@ import pytest
 
 from apis import keys, marks, objects
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import CurrentMapping, OffloadingPatch
-from apis.pairs import Pair
+from apis.offloading import CurrentMapping, OffloadingPatch, Pair
 from apis.policies import ProviderPolicy
 from controllers.offloading.namespacemap import forge
 from controllers.peers.replication import forge as replication

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from apis import drift, keys
+from apis import apply as apply_
+from apis import keys
 from apis.objects import Key, Object, named
 from reflector.forge import service
 from sandbox.kubectl import Kubectl
@@ -53,13 +54,13 @@ def test_each_type_of_service_is_taken_and_gets_what_the_provider_allocates(
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace))])
     provider.apply([factories.service(PAIR.local_namespace, name, **says)])
     local = provider.get(*where, PAIR.local_namespace)
-    twin = drift.stamped(forged(service.FORGE, local, OPEN))
+    twin = apply_.stamped(forged(service.FORGE, local, OPEN))
 
     provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(twin))
 
     made = provider.get(*where, there)
     assert wanted.items() <= made["spec"].items()
-    assert drift.is_current(twin, service.FORGE.shown(twin), made), "else it is written again"
+    assert apply_.is_current(twin, service.FORGE.shown(twin), made), "else it is written again"
     assert without not in values(made)
     for field in ALLOCATED:
         if field in values(local) and values(local)[field] != service.HEADLESS:
@@ -73,7 +74,7 @@ def test_a_type_that_is_not_offered_becomes_one_that_is_also_when_it_was_there(
     original = factories.service(PAIR.local_namespace, f"less-{name}", **SERVICES[name][0])
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace)), original])
     local = provider.get("service", f"less-{name}", "-n", PAIR.local_namespace)
-    less = drift.stamped(forged(service.FORGE, local))
+    less = apply_.stamped(forged(service.FORGE, local))
     narrowed = changed(less, {"metadata": {"namespace": OPEN.remote_namespace}})
     apply = ("apply", "--server-side", "-f", "-", *ROME)
 
@@ -86,7 +87,7 @@ def test_a_type_that_is_not_offered_becomes_one_that_is_also_when_it_was_there(
         made = provider.get("service", f"less-{name}", "-n", namespace)
         assert made["spec"]["type"] == "ClusterIP"
         assert "nodePort" not in values(made)
-        assert drift.is_current(wanted, service.FORGE.shown(wanted), made), "else it is sent again"
+        assert apply_.is_current(wanted, service.FORGE.shown(wanted), made), "else it is sent again"
 
 
 def test_where_classes_of_load_balancers_are_offered_one_of_them_is_named(

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from apis import drift, keys, marks, orders, podclaims
+from apis import apply, keys, marks, orders, podclaims
 from apis.marks import Says
 from apis.objects import Kind, Object, owner_reference
 from apis.offers import Offers
-from apis.pairs import Pair
+from apis.offloading import Pair
 from apis.podpolicies import Policy
 from reflector.forge import configmap, persistentvolumeclaim, secret
 from reflector.forge.contract import Scene
@@ -174,7 +174,7 @@ def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> N
     )
     forge, scene = FORGES[kind], Scene(PAIR, offers=Offers())
 
-    twin = drift.stamped(forge.twin(local, scene))
+    twin = apply.stamped(forge.twin(local, scene))
     told = forge.lacks(local, scene)
 
     assert milan.create(twin, kind) == ""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from apis import keys, reserved
+from apis import keys, naming
 from tests.manifests import documents
 
 NAME = "kubernetes.io/metadata.name"
@@ -31,7 +31,7 @@ def test_what_no_webhook_sees_is_never_offloaded() -> None:
     assert {"pod.mutate.liqo.io", "liqo-judged-pods", "liqo-added-tolerations"} <= set(found)
     for who, names in found.items():
         assert {keys.LIQO_NAMESPACE, keys.NODE_LEASE_NAMESPACE} <= set(names), who
-        assert all(map(reserved.is_system, names)), who
+        assert all(map(naming.is_system, names)), who
 
 
 def test_expressions_that_name_the_systems_namespaces_name_all() -> None:
@@ -47,7 +47,7 @@ def test_expressions_that_name_the_systems_namespaces_name_all() -> None:
         (listed,) = re.findall(
             r"in \[(" + f"[^]]*'{keys.STORAGE_NAMESPACE}'[^]]*" + r")\]", expression
         )
-        assert set(re.findall(r"'([^']+)'", listed)) == reserved.SYSTEM
-        for prefix in reserved.SYSTEM_PREFIXES:
+        assert set(re.findall(r"'([^']+)'", listed)) == naming.SYSTEM
+        for prefix in naming.SYSTEM_PREFIXES:
             is_tenants = prefix == "liqo-tenant-" and "isTenant" in expression
             assert f".startsWith('{prefix}')" in expression or is_tenants

@@ -8,7 +8,7 @@ from typing import Final
 from apis import keys, naming
 from apis.objects import Key, Object, named
 from apis.offers import OUTWARD, Offers
-from apis.pairs import Pair
+from apis.offloading import Pair
 from reflector.forge.contract import Forge, Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories

@@ -4,8 +4,8 @@ from typing import Any
 
 from apis import keys
 from apis.objects import Key, Kind, Object
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from kube.cache import CachedCluster
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES

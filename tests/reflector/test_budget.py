@@ -13,8 +13,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, leaving
 from apis.objects import Key, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from reflector.forge import persistentvolumeclaim as claims
 from reflector.forge.contract import Scene, Settings
 from reflector.forge.shapes import Labelled

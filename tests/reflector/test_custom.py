@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys, reflection
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from reflector.forge import custom
 from reflector.forge.contract import Scene
 

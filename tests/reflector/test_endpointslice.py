@@ -7,8 +7,8 @@ import pytest
 
 from apis import keys, leaving
 from apis.objects import Key, Object, named
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from kube.slim import Packed
 from reflector.forge import endpointslice
 from reflector.forge.contract import Scene, Settings

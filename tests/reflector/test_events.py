@@ -6,8 +6,8 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from reflector.forge import event

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import pytest
 
-from apis import drift, keys
+from apis import apply, keys
 from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from apis.reflection import (
     CLAIM,
     CONFIG_MAP,
@@ -347,7 +347,7 @@ def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedK
 
     found = fit.fitted(row.twin, said, told.append)
 
-    assert drift.keeps(found, twin)
+    assert apply.keeps(found, twin)
     assert told == []
     spec = found.get("spec", {})
     assert not {*invented, "invented"} & {*found, *spec, *found.get("status", {})}

@@ -16,7 +16,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import client, errors
 from kube.client import ClusterClient
 from sandbox import controlplane

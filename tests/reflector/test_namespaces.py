@@ -10,8 +10,8 @@ import pytest
 
 from apis import keys, leaving, objects, reflection, tellings
 from apis.objects import Key, Kind, Object, named
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from kube import errors
 from reflector.forge import custom
 from reflector.kinds import FORGES

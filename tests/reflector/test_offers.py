@@ -7,7 +7,7 @@ import pytest
 from apis import keys, objects, reflection
 from apis.objects import Key, Object
 from apis.offers import OUTWARD, Offers
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube.cache import CachedCluster
 from reflector.forge import configmap, custom, ingress, secret, service
 from reflector.forge.contract import Forge, Scene, Settings

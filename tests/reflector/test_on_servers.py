@@ -4,7 +4,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection

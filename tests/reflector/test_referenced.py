@@ -6,8 +6,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object
+from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
-from apis.pairs import Pair
 from reflector.forge import configmap, secret
 from reflector.forge.contract import Scene
 from reflector.forge.shapes import Placed

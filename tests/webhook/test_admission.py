@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apis import keys
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from tests.webhook.reviews import answered, body, offloading, patch_of, review
 from webhook import admission, strictjson
 from webhook.admission import Admitted, Judge, MalformedError, Request

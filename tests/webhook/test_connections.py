@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from tests.factories import pod
 from tests.webhook.installed import ADMINISTRATOR, CONSUMER, Installed, User, path_of
 from tests.webhook.placed import answered

@@ -14,8 +14,7 @@ import yaml
 from apis import keys, offers, podfields, podvolumes
 from apis.objects import Key, Kind, Object, named
 from apis.offers import Offers
-from apis.offloading import OffloadingPatch
-from apis.pairs import Pair
+from apis.offloading import OffloadingPatch, Pair
 from apis.podpolicies import Policy
 from apis.policies import ProviderPolicy
 from kubelet.forge import shadowpod

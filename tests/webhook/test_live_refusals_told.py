@@ -14,7 +14,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from apis.pairs import Pair
+from apis.offloading import Pair
 from apis.podaffinity import REQUIRED
 from controllers.offloading.shadowpod import forge
 from kube import client, errors

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, naming
 from apis.objects import Key, Object
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from tests.webhook.reviews import by_policy, offloading
 from webhook.admission import Admitted, MalformedError
 from webhook.rules import namespaceoffloadings as rules

@@ -13,7 +13,7 @@ from apis.nodeselector import Term
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from tests.webhook.podtable import (
     BOTH,
     EMPTY,

@@ -19,7 +19,7 @@ import pytest
 from apis import keys, podaffinity
 from apis.nodeselector import Term
 from apis.objects import Key, Kind, Object, named
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import Known, answered, body, by_policy, namespace, offloading
 from webhook import admission, app

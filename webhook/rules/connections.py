@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from apis import keys, objects, whose
 from apis.objects import Object
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook.admission import Admitted
 
 

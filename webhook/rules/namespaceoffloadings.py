@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from apis import keys, naming, nodeselector, objects, placement, reflection, reserved
+from apis import keys, naming, nodeselector, objects, placement, reflection
 from apis.objects import Key, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook.admission import Admitted
 from webhook.rules import shape
 
@@ -62,7 +62,7 @@ def check_alone(obj: Object, namespace: str) -> NamespaceOffloading:
     """
     check_shape(obj)
     _check_name(obj)
-    if reserved.is_system(namespace):
+    if naming.is_system(namespace):
         message = f"namespace {namespace} belongs to the system and is not offloaded"
         raise DeniedError(f"{message}: offload another namespace")
     offloading = _parse(obj)
@@ -184,7 +184,7 @@ def _check_remote_name(offloading: NamespaceOffloading, namespace: str, cluster_
     if name and not naming.is_dns_label(name):
         rule = "must be at most 63 characters of a-z, 0-9 and '-'"
         raise DeniedError(f"the remote namespace {name!r} {rule}: {way}")
-    if reserved.is_reserved(name):
+    if naming.is_reserved(name):
         raise DeniedError(f"the remote namespace {name!r} is reserved on every provider: {way}")
 
 

@@ -3,7 +3,7 @@
 Source: docs/parity.md § 3.2; SEC-D4.
 """
 
-from apis import keys, reserved
+from apis import keys, naming
 from apis.objects import Object, is_terminating, labels
 
 
@@ -17,7 +17,7 @@ def enabled(namespace: Object, by: str) -> Object | None:
     """
     if keys.SCHEDULING_ENABLED in labels(namespace) or is_terminating(namespace):
         return None
-    if reserved.is_system(namespace["metadata"]["name"]):
+    if naming.is_system(namespace["metadata"]["name"]):
         return None
     return {
         "metadata": {

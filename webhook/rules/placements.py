@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from apis import nodeselector, objects, parts, placement, podfields
-from apis.judgement import Judgement
+from apis import nodeselector, objects, placement, podfields, validation
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.refusals import DeniedError
+from apis.placement import Judgement
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.rules import pods
@@ -117,8 +117,8 @@ def _is_selected(node: Object, offloading: NamespaceOffloading) -> bool:
 
 def target(binding: Object) -> str:
     """Return the node that a Binding names, empty for none."""
-    found = parts.struct(binding.get("target"), "target")
-    return parts.text(found.get("name"), "target.name")
+    found = validation.struct(binding.get("target"), "target")
+    return validation.text(found.get("name"), "target.name")
 
 
 def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:

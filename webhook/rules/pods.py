@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import judgement, keys, nodeselector, objects, placement
-from apis.judgement import Judgement
+from apis import keys, nodeselector, objects, placement
 from apis.nodeselector import Term
 from apis.objects import Object, annotations
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.refusals import DeniedError
+from apis.placement import Judgement
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.patch import Operation, Path
@@ -38,7 +38,7 @@ _VIRTUAL: Final[Term] = {
 }
 _NOTE: Final[Path] = ("metadata", "annotations", keys.PLACEMENT)
 _TOLERATIONS: Final[Path] = ("spec", "tolerations")
-_WORDS: Final = {"tolerations": judgement.TOLERATION, "affinity": judgement.NODE_AFFINITY}
+_WORDS: Final = {"tolerations": placement.TOLERATION, "affinity": placement.NODE_AFFINITY}
 REQUIRED: Final[Path] = (
     "spec",
     "affinity",

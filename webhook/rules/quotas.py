@@ -7,10 +7,10 @@ ShadowPod controller, which keeps the ledger, tells it why it waits. Source: doc
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, parts, quotas
+from apis import keys, quotas, validation
 from apis.objects import Object
 from apis.quotas import Demand, Grant
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 
 UNREADABLE: Final = 500
 
@@ -50,7 +50,7 @@ def demand(spec: Object) -> Demand:
     try:
         return Demand.of(spec)
     except ValueError as error:
-        raise DeniedError(str(error), code=parts.INVALID) from error
+        raise DeniedError(str(error), code=validation.INVALID) from error
 
 
 def judge(spec: Object, quota: Object) -> None:

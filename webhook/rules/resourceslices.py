@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys, placement, whose
 from apis.objects import Key, Object, annotations, labels
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.rules import shape

@@ -7,10 +7,10 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from apis import keys, objects, parts, podaffinity, podpolicies, podsecurity, podspecs, whose
+from apis import keys, objects, podaffinity, podpolicies, podsecurity, podspecs, validation, whose
 from apis.objects import Key, Object, annotations, labels
 from apis.podpolicies import Policy
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.patch import Operation
@@ -101,7 +101,7 @@ def _judge_notes(obj: Object, policy: Policy) -> None:
 
 def _judge_grace(noted: Mapping[str, str], policy: Policy) -> None:
     """Judge in what time its Pod is to end, as that of its spec is judged."""
-    said = parts.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
+    said = validation.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
     if not said:
         return
     is_number = said.isascii() and said.isdecimal() and len(said) <= len(str(policy.max_grace_s))
@@ -136,7 +136,7 @@ def check_update(
             f"{message}: create the pod again, or change images, resources, tolerations, deadline"
         )
     policy = podpolicies.of(origin or "", policies).where(podaffinity.own(named, origin or ""))
-    policy = policy.keeping(parts.structs(before.get("tolerations"), "spec.pod.tolerations"))
+    policy = policy.keeping(validation.structs(before.get("tolerations"), "spec.pod.tolerations"))
     if before == after:
         _judge_notes(new, policy)
     else:
@@ -181,7 +181,7 @@ def judged_creator(obj: Object) -> str:
 def pod_spec(obj: Object) -> Object:
     """Return ``spec.pod``, {} if it is absent."""
     shape.check(obj, "ShadowPod")
-    return parts.struct(objects.spec(obj).get("pod"), "spec.pod")
+    return validation.struct(objects.spec(obj).get("pod"), "spec.pod")
 
 
 def _told(obj: Object) -> tuple[object, ...]:
@@ -194,7 +194,7 @@ def _fixed(spec: Object) -> Object:
     kept = {name: copy.copy(value) for name, value in spec.items() if name not in _CHANGEABLE}
     for field in ("containers", "initContainers"):
         if field in kept:
-            listed = parts.structs(kept[field], f"spec.pod.{field}")
+            listed = validation.structs(kept[field], f"spec.pod.{field}")
             kept[field] = [
                 {name: value for name, value in one.items() if name not in _OF_CONTAINERS}
                 for one in listed

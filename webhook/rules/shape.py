@@ -1,4 +1,4 @@
-"""Whether an object is of its kind, as far as rules read it; ``apis.parts`` reads the rest. Pure.
+"""Whether an object is of its kind, as far as rules read it: ``apis.validation`` reads the rest.
 
 What is not of the expected shape is the sender's mistake, and never an error of ours.
 """

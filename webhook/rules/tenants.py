@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import authentication, keys, objects, parts, whose
+from apis import authentication, keys, objects, validation, whose
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, labels
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.rules import shape
@@ -100,4 +100,4 @@ def _check_name(cluster_id: str, bindings: Iterable[tuple[Kind, Key, Binding]]) 
 
 
 def _cluster_id(obj: Object) -> str:
-    return parts.text(objects.spec(obj).get("clusterID"), "spec.clusterID")
+    return validation.text(objects.spec(obj).get("clusterID"), "spec.clusterID")

@@ -6,9 +6,9 @@ Source: docs/parity.md § 3.4, 9 #9; SEC-C4; decision 0006.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, objects, parts, quotas, resources, slices
+from apis import keys, objects, quotas, resources, slices, validation
 from apis.objects import Key, Object, key_of, labels
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
 from webhook.patch import Operation
@@ -26,12 +26,12 @@ def template_key(obj: Object) -> Key:
     """
     shape.check(obj, "VirtualNode")
     path = "spec.vkOptionsTemplateRef"
-    reference = parts.struct(objects.spec(obj).get("vkOptionsTemplateRef"), path)
-    namespace = parts.text(reference.get("namespace"), f"{path}.namespace")
+    reference = validation.struct(objects.spec(obj).get("vkOptionsTemplateRef"), path)
+    namespace = validation.text(reference.get("namespace"), f"{path}.namespace")
     if namespace not in ("", keys.LIQO_NAMESPACE):
         message = f"{path}.namespace is {namespace!r}, and templates count in"
         raise DeniedError(f"{message} {keys.LIQO_NAMESPACE!r} only: refer to one there")
-    name = parts.text(reference.get("name"), f"{path}.name")
+    name = validation.text(reference.get("name"), f"{path}.name")
     return Key(keys.LIQO_NAMESPACE, name or keys.DEFAULT_VK_OPTIONS_TEMPLATE)
 
 
@@ -60,22 +60,22 @@ def _flags(spec: Object, options: Object) -> Object:
 
 def _not_reflected(spec: Object, options: Object) -> Object:
     path = "spec.offloadingPatch"
-    have = parts.struct(spec.get("offloadingPatch"), path)
+    have = validation.struct(spec.get("offloadingPatch"), path)
     united = {name: _union(have, options, name) for name in _LISTS}
     changed = {name: names for name, names in united.items() if names != (have.get(name) or [])}
     return {"offloadingPatch": {**have, **changed}} if changed else {}
 
 
 def _union(have: Object, options: Object, name: str) -> list[str]:
-    own = parts.items(have.get(name), f"spec.offloadingPatch.{name}")
+    own = validation.items(have.get(name), f"spec.offloadingPatch.{name}")
     return [*own, *(one for one in options.get(name) or [] if one not in own)]
 
 
 def _put(obj: Object, filled: Object) -> list[Operation]:
     if obj.get("spec") is None:
         return patch.put(obj, ("spec",), filled) if filled else []
-    parts = (patch.put(obj, ("spec", name), value) for name, value in filled.items())
-    return [operation for part in parts for operation in part]
+    found = (patch.put(obj, ("spec", name), value) for name, value in filled.items())
+    return [operation for part in found for operation in part]
 
 
 def check_create(
@@ -139,11 +139,11 @@ def _check_amounts(before: Object, obj: Object) -> None:
     if quota == before.get("resourceQuota"):
         return
     path = "spec.resourceQuota.hard"
-    hard = parts.struct(parts.struct(quota, "spec.resourceQuota").get("hard"), path)
+    hard = validation.struct(validation.struct(quota, "spec.resourceQuota").get("hard"), path)
     try:
         quotas.check_amounts(hard, path)
     except ValueError as error:
-        raise DeniedError(str(error), code=parts.INVALID) from error
+        raise DeniedError(str(error), code=validation.INVALID) from error
 
 
 def slice_key(obj: Object) -> Key | None:

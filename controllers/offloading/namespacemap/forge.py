@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from apis import conditions, keys, naming, objects, offers, policies, reserved, whose
+from apis import conditions, keys, naming, objects, offers, policies, whose
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -122,7 +122,7 @@ def check_name(name: str) -> None:
     """
     if not naming.is_dns_label(name):
         raise RefusedError("InvalidName", f"{name!r} is no valid name for a namespace")
-    if reserved.is_reserved(name):
+    if naming.is_reserved(name):
         message = f"namespace {name} is reserved on this cluster: select another remote name"
         raise RefusedError("NameReserved", message)
 
@@ -227,7 +227,7 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
         accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
         message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
         raise RefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
-    if name in reserved.INSTALLED and not policy.remote_namespaces:
+    if name in naming.INSTALLED and not policy.remote_namespaces:
         message = f"namespace {name} is kept for software of this cluster that is installed there"
         opened = f"spec.remoteNamespaces.pattern of providerpolicy {policy.name} opens it"
         raise RefusedError("NameReserved", f"{message}: select another remote name, or {opened}")

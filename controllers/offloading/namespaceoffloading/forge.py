@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, nodeselector, objects, reserved, texts
+from apis import conditions, keys, naming, nodeselector, objects, texts
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 from apis.offloading import (
@@ -58,7 +58,7 @@ def check_namespace(namespace: str) -> None:
     Raises:
         ValueError: it holds the cluster's own parts or ours.
     """
-    if reserved.is_system(namespace):
+    if naming.is_system(namespace):
         raise ValueError(f"namespace {namespace} belongs to the system: it stays here")
 
 

@@ -9,8 +9,7 @@ from typing import Final
 import msgspec
 
 from apis import keys, objects
-from apis.meta import Meta
-from apis.objects import Key, Object
+from apis.objects import Key, Meta, Object
 from controllers.granting.grants.capacity import NODES, SlimNode
 from controllers.manager import Manager, Term
 from controllers.offloading.nodefailure import forge

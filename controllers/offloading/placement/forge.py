@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apis import conditions, keys, leaving, objects, placement
-from apis.judgement import Judgement
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
+from apis.placement import Judgement
 from controllers.offloading.placement.policies import Found
 
 BIRTH: Final = timedelta(seconds=10)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from apis import keys, leaving, meta, reflection
+from apis import keys, leaving, objects, reflection
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from apis.reflection import ReflectedKind
@@ -31,7 +31,7 @@ class _Marks(
     allow: str | None = None
 
 
-class _Meta(meta.Meta, gc=False, frozen=True):
+class _Meta(objects.Meta, gc=False, frozen=True):
     generation: int = 0
     annotations: _Marks | None = None
 

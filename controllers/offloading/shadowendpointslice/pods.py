@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from apis import keys
-from apis.meta import Meta
-from apis.objects import Key
+from apis.objects import Key, Meta
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 

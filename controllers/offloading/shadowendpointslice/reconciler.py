@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import drift, keys, objects, remap, whose
+from apis import apply, keys, objects, remap, whose
 from apis.objects import Key, Object
 from apis.own import Addressed
 from controllers import concerns, fabric, selections, views
@@ -66,7 +66,7 @@ class ShadowEndpointSliceReconciler:
                 f"{', '.join(refused[:5])}"
             )
             self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
-        wanted = drift.stamped(
+        wanted = apply.stamped(
             forge.endpoint_slice(shadow, reach, is_reachable=forge.is_reachable(self._peer(origin)))
         )
         found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
@@ -74,7 +74,7 @@ class ShadowEndpointSliceReconciler:
             message = f"endpointslice {key} exists and is not the ShadowEndpointSlice's"
             self._fail(shadow, message)
             return FOREIGN_RETRY_S
-        if found is None or not drift.is_current(wanted, wanted, found):
+        if found is None or not apply.is_current(wanted, wanted, found):
             return await self._write(shadow, wanted, found)
         return None
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, merge, objects, orders, podclaims
+from apis import apply, conditions, keys, objects, orders, podclaims
 from apis.objects import Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
@@ -33,7 +33,7 @@ def pod(shadow: Object, reached: Remap | None = None, policy: Policy = DEFAULT_P
     Source: docs/parity.md § 4.10.
     """
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
-    made = {**merge.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
+    made = {**apply.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
     spec = podclaims.listed(changes.created(shadow["spec"]["pod"]), policy.claim_annotation_domains)
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]

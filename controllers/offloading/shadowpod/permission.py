@@ -11,7 +11,7 @@ from typing import TypeAlias
 from apis import objects, podaffinity, podpolicies, podsecurity, podspecs, whose
 from apis.objects import Key, Object
 from apis.podpolicies import PRIVILEGED, Policy
-from apis.refusals import DeniedError
+from apis.validation import DeniedError
 from controllers.offloading.shadowpod import changes
 
 _View: TypeAlias = Callable[[], Mapping[Key, Object]]

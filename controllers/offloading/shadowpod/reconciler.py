@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from apis import keys, merge, objects
-from apis.merge import Names
+from apis import apply, keys, objects
+from apis.apply import Names
 from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.remap import Remap
@@ -298,10 +298,10 @@ class ShadowPodReconciler:
     async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
         """Bring labels and annotations to those of the ShadowPod: what it lost goes here, too."""
         wanted = forge.metadata(shadow, self._policy(shadow))
-        if changes := merge.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
+        if changes := apply.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
             metadata = {"uid": objects.uid(existing), **changes}
             await self._cluster.patch(keys.POD, objects.key_of(existing), {"metadata": metadata})
-            if merge.taken_off(changes):
+            if apply.taken_off(changes):
                 self._tell_left_out(shadow)
 
     def _unrecorded_of(self, existing: Object, wanted: Object) -> Names:
@@ -314,7 +314,7 @@ class ShadowPodReconciler:
         key, uid = objects.key_of(existing), objects.uid(existing)
         known = self._unrecorded.get(key)
         if known is None or known[0] != uid:
-            known = uid, {field: frozenset(wanted[field]) for field in merge.FIELDS}
+            known = uid, {field: frozenset(wanted[field]) for field in apply.FIELDS}
             self._unrecorded[key] = known
         return known[1]
 

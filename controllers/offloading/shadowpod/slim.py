@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from apis import keys, meta, objects
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube.informer import Change, Informer
 
@@ -28,7 +28,7 @@ _NO_LIST: Final = "not a list"
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
-class Meta(meta.Meta, gc=False, frozen=True, omit_defaults=True):
+class Meta(objects.Meta, gc=False, frozen=True, omit_defaults=True):
     """The metadata that decides."""
 
     generation: int = 0

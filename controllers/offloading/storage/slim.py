@@ -7,8 +7,7 @@ server where it is needed. Source: docs/parity.md H18.
 import msgspec
 
 from apis import keys
-from apis.meta import Meta
-from apis.objects import Key, Object
+from apis.objects import Key, Meta, Object
 
 MOST: int = 253
 """Characters of a text, as many as a name may have."""

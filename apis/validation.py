@@ -6,7 +6,6 @@ What is not of the expected shape is the sender's mistake, and never an error of
 from typing import Any, Final
 
 from apis.objects import Object
-from apis.refusals import DeniedError
 
 INVALID: Final = 422
 
@@ -41,3 +40,14 @@ def text(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise DeniedError(f"{path} must be a string: correct it", code=INVALID)
     return value
+
+
+# Why something that was asked for is refused, as the one who asked is told. Pure ------------------
+
+
+class DeniedError(Exception):
+    """The request is understood and refused; users see the message, so say what to do."""
+
+    def __init__(self, message: str, *, code: int = 403) -> None:
+        super().__init__(message)
+        self.code = code
