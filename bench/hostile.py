@@ -1,4 +1,7 @@
-"""``python -m bench hostile``: how large a consumer grows while its provider attacks it."""
+"""``python -m bench hostile``: what attacks of a provider, of a consumer and of the network cost.
+
+Tests measure; what they record (``record_property``) is in the table beside how it was before.
+"""
 
 import argparse
 import json
@@ -9,9 +12,55 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 _TEST: Final = "tests/peering/test_under_attack.py"
 _ROOT: Final = Path(__file__).parent.parent
+_GRANTS: Final = "tests/controllers/test_grants.py"
+ROWS: Final = (
+    ("X1: a full slice, granted beside others", "no other tenant in 90 s",
+     f"{_GRANTS}::test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_other"),
+    ("X2: a slice beyond every bound", "no cordon: 422",
+     f"{_GRANTS}::test_a_slice_beyond_every_bound_is_denied_and_stops_no_other"),
+    ("X3: a drain by force", "rights stay, 45 s and on",
+     ("tests/peering/test_what_holds.py"
+      "::test_a_drain_waits_and_by_force_it_takes_rights_and_namespaces")),
+    ("X4: a full claim", "its twin stays for ever",
+     "tests/controllers/test_namespacemap.py::test_a_full_claim_that_keeps_its_twin_is_emptied"),
+    ("X5: large objects in a cache", "106 -> 509 MiB by 480 MB, killed",
+     "tests/kube/test_cache.py::test_of_a_large_object_an_outline_is_kept_unless_it_is_needed_whole"),
+    ("X5: numbers a tenant", "unbounded",
+     ("tests/controllers/test_tenant_rights.py"
+      "::test_numbers_of_a_consumer_are_bounded_once_the_cluster_counts_them")),
+    ("X6: maps beyond a bound", "another tenant 41 s, then killed",
+     "tests/manifests/test_schemas.py::test_what_cannot_be_created"),
+    ("X8: what all tenants share", "1.2 MB, then no grant at all",
+     f"{_GRANTS}::test_what_all_tenants_share_stays_small_whatever_they_ask_for"),
+    ("X9: connections to metrics", "62 KiB each, unbounded",
+     ("tests/certs/test_scraped.py"
+      "::test_connections_are_bounded_and_who_may_do_nothing_keeps_none")),
+    ("X9: 500 half-open and slow: metrics", "4,000 silent: 1.2 GB",
+     "tests/certs/test_scraped.py::test_half_open_and_slow_connections_keep_nobody_out"),
+    ("X9: 500 half-open and slow: webhook", "not measured",
+     "tests/webhook/test_serving.py::test_half_open_and_slow_connections_keep_nobody_out"),
+    ("X9: 500 half-open and slow: virtual kubelet", "not measured",
+     "tests/kubelet/test_serving.py::test_half_open_and_slow_connections_keep_nobody_out"),
+    ("X9: 500 half-open and slow: metric agent", "not measured",
+     ("tests/controllers/test_metricagent.py"
+      "::test_half_open_and_slow_connections_keep_nobody_out")),
+    ("X9: what is no HTTP", "2,000 requests: 138 MiB",
+     "tests/certs/test_scraped.py::test_what_is_no_http_leaves_little_behind"),
+    ("X10: metrics without sense", "1,541 MiB by 64 MiB",
+     "tests/apis/test_exposition.py::test_what_is_no_sample_takes_no_memory_beside_the_text"),
+    ("X12: a status that cannot be written", "Quotas of others stay open",
+     f"{_GRANTS}::test_a_status_that_cannot_be_written_keeps_no_quota_open"),
+    ("a flood of one tenant in a queue", "all others after it",
+     "tests/kube/test_schedule.py::test_a_flood_of_one_keeps_nobody_else_from_their_turn"),
+    ("random requests to the webhook", "not measured",
+     "tests/webhook/test_serving.py::test_no_request_makes_it_fail"),
+)  # fmt: skip
+"""What a consumer or a stranger tries, how it was before these bounds, and the test of it."""
+_BAD: Final = ("failure", "error", "skipped")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,8 +80,30 @@ def main(argv: Sequence[str]) -> int:
         command = (sys.executable, "-m", "pytest", "-q", _TEST)
         done = subprocess.run(command, check=False, cwd=_ROOT, env={**os.environ, **own})
         lines = report.read_text(encoding="utf-8").splitlines()
-        sys.stdout.write(table(map(json.loads, lines)))
-    return done.returncode
+        sys.stdout.write(table(map(json.loads, lines)) + "\n")
+        own_report = ("-o", "junit_family=xunit1", f"--junitxml={folder}/tried.xml")
+        rows = (sys.executable, "-m", "pytest", "-q", *own_report, *(row[2] for row in ROWS))
+        tried = subprocess.run(rows, check=False, cwd=_ROOT)
+        root = ET.parse(f"{folder}/tried.xml")  # noqa: S314  # pytest wrote it
+        sys.stdout.write(consumers(root.iter("testcase")))
+    return done.returncode or tried.returncode
+
+
+def consumers(cases: Iterable[ET.Element]) -> str:
+    """Return a table of ``ROWS`` by the cases of a report of pytest: a row an attack."""
+    found: dict[str, list[ET.Element]] = {}
+    for case in cases:
+        name = f"{case.get('file')}::{str(case.get('name')).partition('[')[0]}"
+        found.setdefault(name, []).append(case)
+    lines = ["| attack | before | now | seconds |\n| --- | --- | --- | --- |\n"]
+    for what, before, test in ROWS:
+        own = found.get(test, [])
+        is_held = own and not any(one.find(bad) is not None for one in own for bad in _BAD)
+        told = [f"{p.get('name')} {p.get('value')}" for one in own for p in one.iter("property")]
+        now = ", ".join(["holds" if is_held else "not shown", *told])
+        seconds = sum(float(one.get("time", "0")) for one in own)
+        lines.append(f"| {what} | {before} | {now} | {seconds:.1f} |\n")
+    return "".join(lines)
 
 
 def table(attacks: Iterable[dict[str, Any]]) -> str:

@@ -9,7 +9,16 @@ from typing import Final
 import click
 import pytest
 
+from apis import marks, nodeselector, podaffinity, policies
+from certs import csr, listener
+from kube import kubeconfig, slim
+from kube.door import reading, shapes
+from kubelet import mappings
+from kubelet.forge import accounts, usage
 from liqoctl.__main__ import cli
+from reflector import inputs
+from webhook import reviews, worker
+from webhook.rules import namespaceoffloadings, pods
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = sorted(
@@ -61,3 +70,42 @@ def test_lines_of_prose_are_not_too_long() -> None:
         if page.name != "README.md":
             lines = page.read_text(encoding="utf-8").splitlines()
             assert not [line for line in lines if len(line) > 140 and line[0] not in "|`#"], page
+
+
+BOUNDS: Final = {
+    "items of a list": (shapes.MOST,),
+    "objects and lists inside": (reading.MAX_PARTS,),
+    "bytes of the metrics": (usage.MOST_BYTES,),
+    "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
+    "what the virtual kubelet keeps": (mappings.MOST_BYTES,),
+    "what the reflector keeps": (inputs.MOST_BYTES, slim.KEPT_WHOLE),
+    "ResourceSlices, NamespaceMaps": tuple(policies.MAX_OBJECTS.values())[:3],
+    "ShadowEndpointSlices, ShadowPods": tuple(policies.MAX_OBJECTS.values())[3:],
+    "twins |": (policies.MAX_REMOTE_NAMESPACES,),
+    "characters of annotations": (marks.MOST,),
+    "namespaces of others": (podaffinity.MOST,),
+    "requirements of": (nodeselector.MAX_REQUIREMENTS, nodeselector.MAX_IN_ALL),
+    "terms, bytes": (
+        namespaceoffloadings.MAX_TERMS,
+        namespaceoffloadings.MAX_BYTES,
+        pods.MAX_TERMS,
+        pods.MAX_BYTES,
+    ),
+    "bytes of a review": (reviews.MAX_BODY,),
+    "bytes of reviews": (worker.HELD, worker.LARGE),
+    "tokens of": (accounts.MAX_TOKENS,),
+    "bytes of a kubeconfig": (kubeconfig.MAX_BYTES,),
+    "bytes of a certificate": (csr.MAX_BYTES,),
+    "virtual kubelet, metric agent": (*listener.ORDINARY, listener.ORDINARY.in_all // 2),
+}
+"""Rows of docs/bounds.md by what they begin with, and the constants that they tell."""
+
+
+@pytest.mark.parametrize("row", BOUNDS)
+def test_the_page_of_bounds_tells_the_numbers_of_the_code(row: str) -> None:
+    page = (ROOT / "docs/bounds.md").read_text(encoding="utf-8").splitlines()
+    [line] = [line for line in page if line.startswith(f"| {row}")]
+    numbers = re.findall(r"(\d[\d,]*)( [KM]iB)?", line)
+    units = {"": 1, " KiB": 2**10, " MiB": 2**20}
+    told = {int(number.replace(",", "") or 0) * units[unit] for number, unit in numbers}
+    assert set(BOUNDS[row]) <= told, told

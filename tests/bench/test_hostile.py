@@ -1,5 +1,8 @@
 """The table of ``bench hostile``; what it measures is ``tests/peering/test_under_attack.py``."""
 
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
 from bench import hostile
 
 
@@ -20,3 +23,22 @@ def test_the_table_has_a_row_an_attack() -> None:
     assert hostile.table([]) == (
         "| attack | seconds | lies | beside, s |\n| --- | --- | --- | --- |\n"
     )
+
+
+def test_each_attack_of_a_consumer_has_a_row_that_says_whether_it_was_tried() -> None:
+    what, before, test = hostile.ROWS[-1]
+    file, _, name = test.partition("::")
+    case = ET.Element("testcase", file=file, name=f"{name}[a]", time="2.04")
+    ET.SubElement(case, "property", name="MiB at most:", value="61")
+
+    lines = hostile.consumers([case]).splitlines()
+
+    assert len(lines) == 2 + len(hostile.ROWS)
+    assert lines[-1] == f"| {what} | {before} | holds, MiB at most: 61 | 2.0 |"
+    assert all("| not shown |" in line for line in lines[2:-1])
+
+
+def test_each_row_names_a_test_that_is_there() -> None:
+    for _, _, test in hostile.ROWS:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in Path(file).read_text(), test

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -473,7 +473,9 @@ def test_half_open_and_slow_connections_keep_nobody_out(own: Served) -> None:
     assert asyncio.run(asked()) == 200
 
 
-def test_no_request_makes_it_fail(own: Served) -> None:
+def test_no_request_makes_it_fail(
+    own: Served, record_property: Callable[[str, object], None]
+) -> None:
     async def asked() -> set[int]:
         paths = [ANSWERED, "/mutate/pod", "/validate/shadowpods", "/metrics", "/healthz"]
         sent = flood.requests(paths)
@@ -482,4 +484,5 @@ def test_no_request_makes_it_fail(own: Served) -> None:
     assert asyncio.run(asked()) <= {0, 200, 400, 401, 404, 405, 408, 413, 415, 417, 503}
     assert own.process.poll() is None
     assert "Traceback" not in own.log.read_text()
+    record_property("MiB at most:", peak_kib(own.worker()) // 1024)
     assert peak_kib(own.worker()) < 200 * 1024
