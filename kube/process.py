@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 HEALTH_PORT: Final = 8081
 DRAIN_S: Final = 10.0
+MOST: Final = 512
+"""Connections to the port of probes: of more the oldest gives way, for a probe is short."""
 TLS_BUFFER: Final = 2**15
 """What asyncio fills with zeros for each TLS connection; its own 256 KiB make nothing faster."""
 TLS_UNREAD: Final = 2**14
@@ -145,6 +147,8 @@ class Process:
 
         def arrived() -> RequestHandler:
             heap.has_arrived()
+            if len(server.connections) >= MOST:
+                server.connections[0].force_close()
             return server()
 
         listener = await asyncio.get_running_loop().create_server(

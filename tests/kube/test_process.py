@@ -23,7 +23,7 @@ from certs import listener, pki
 from kube import clock, process
 from kube.cluster import Selection
 from kube.informer import Informer
-from kube.process import Process
+from kube.process import MOST, Process
 from kube.runner import Runner, Source
 from tests.fakes import FakeCluster
 from tests.kube.running import running
@@ -233,3 +233,23 @@ class Idle:
 
     async def reconcile(self, key: Key) -> float | None:
         return None
+
+
+def descriptors() -> int:
+    """Return how many this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_silent_connections_keep_no_probe_from_its_answer() -> None:
+    before = descriptors()
+    daemon = Process("tests", 0)
+    async with daemon.serve("127.0.0.1"), asyncio.timeout(60):
+        silent = [await asyncio.open_connection("127.0.0.1", daemon.port) for _ in range(MOST + 40)]
+        assert await silent[0][0].read() == b"", "the oldest gives way"
+        reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        ours = descriptors() - before - len(silent)
+        assert ours < MOST + 10
+        for _, each in (*silent, (reader, writer)):
+            each.transport.abort()
