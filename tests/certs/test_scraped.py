@@ -142,7 +142,7 @@ async def test_half_open_and_slow_connections_keep_nobody_out() -> None:
 async def test_what_is_no_http_leaves_little_behind(
     record_property: Callable[[str, object], None], *, is_probed: bool
 ) -> None:
-    """Its error holds the connection in a circle; of that there is no more than of 128."""
+    """Python keeps at most 128 such connections until it collects them."""
     daemon, kept = Process("tests", 0), 0
     gc.collect()
     gc.disable()

@@ -186,7 +186,7 @@ async def _call(remote: ClusterClient) -> str:
 
 
 def test_certificates_that_are_deleted_on_both_sides_are_there_again(both: World) -> None:
-    """The provider signs anew, the consumer takes that over; that of its control plane is held."""
+    """The provider signs new ones; a finalizer keeps the Secret of the control plane."""
     control, slice_ = (naming.kubeconfig_secret(one) for one in IDENTITIES)
     there = (naming.remote_certificate(), naming.remote_certificate("milan"))
     sides = [("milan", "liqo-tenant-rome", there), ("rome", SPACE, (slice_, control))]

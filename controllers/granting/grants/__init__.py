@@ -1,1 +1,1 @@
-"""What consumers are granted: one ledger for all slices, their statuses and their Quotas."""
+"""What consumers are granted: a ledger for each Tenant, statuses of slices, and Quotas."""

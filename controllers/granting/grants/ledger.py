@@ -1,8 +1,8 @@
 """What is booked for slices, in the status of their Tenants, and the round in which that holds.
 
-Who divides reads the ProviderPolicy ``default`` first, and then what is booked; it books, and then
-raises ``round`` in the status of that policy by compare-and-swap, before anybody gets more. Of two
-that divide at once one raises it; the other begins again, and finds all that was booked before.
+A leader reads the ProviderPolicy ``default`` and then all ledgers. It books, and raises ``round``
+in the status of that policy by compare-and-swap. Only then a slice gets more. Of two leaders at
+once one raises the round; the other begins again and reads what the first has booked.
 Source: docs/decisions/0011-ledgers-of-grants.md; docs/parity.md X8.
 """
 

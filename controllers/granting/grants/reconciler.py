@@ -1,7 +1,7 @@
 """Grants every slice its resources: ledgers first, then statuses, then Quotas; in one loop.
 
-What is booked in the ledgers, one a tenant, is seen by whoever divides next, before anybody gets
-more; so no two processes give the same away (``ledger``).
+Each tenant has a ledger of what is booked for it. A leader reads all of them before it grants more,
+so two leaders never grant the same resources (``ledger``).
 Source: docs/parity.md § 4.5, 4.6, 4.17; SEC-A15.
 """
 
