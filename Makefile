@@ -27,12 +27,14 @@ test: .venv/ready  ## All tests, those on real clusters beside the others
 	@$(MAKE) --no-print-directory -j 2 test-journeys test-others; status=$$?; \
 	$(PY) -m tests.shown .shown/others.json .shown/journeys.json && exit $$status
 
+# What does not end is ended, and shows where it was.
+BOUNDED := timeout --signal=ABRT --kill-after=30 4200
 test-others: .venv/ready  # fast ones, and those on API servers
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
+	$(BOUNDED) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
 
 test-journeys: .venv/ready  # on two clusters, which mostly wait: for pods, leases, heartbeats
 	@echo "==> what the journeys say is in .journeys.log, and here when they are over"
-	@$(BIN)/pytest -m journey --durations=25 --shown=.shown/journeys.json > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
+	@$(BOUNDED) $(BIN)/pytest -m journey --durations=25 --shown=.shown/journeys.json > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
 	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))

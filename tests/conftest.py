@@ -1,10 +1,13 @@
 """Clusters for all tests: a fake and a real API server, held to each other by the same tests."""
 
 import asyncio
+import faulthandler
 import os
 import secrets
+import signal
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,6 +46,40 @@ CRD = Kind(
     "customresourcedefinitions",
     namespaced=False,
 )
+
+BOUND_S = float(os.environ.get("PYLIQO_TEST_BOUND_S", "900"))
+"""How long a test with its fixtures may take: the longest takes 210 s. For full sizes more."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool, bool]:
+    """Fail a test that hangs, and show where its threads and tasks wait.
+
+    The signal comes again each minute: what follows may hang for the same reason.
+    """
+
+    def hangs(*_: object) -> None:
+        faulthandler.dump_traceback(sys.stderr.fileno())
+        loop = asyncio._get_running_loop()  # noqa: SLF001  the public one raises
+        tasks = asyncio.all_tasks(loop) if loop else ()
+        waits = "\n".join("\n  ".join((task.get_name(), *_awaited(task))) for task in tasks)
+        pytest.fail(f"{item.nodeid} has run for {BOUND_S:.0f} s and more. Its tasks wait:\n{waits}")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, BOUND_S, 60)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _awaited(task: asyncio.Task[Any]) -> Iterator[str]:
+    """Yield where ``task`` waits, the innermost last; its own stack has the outermost only."""
+    inner: Any = task.get_coro()
+    while frame := getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None):
+        yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
 
 
 @pytest.fixture(autouse=True)
