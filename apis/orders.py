@@ -151,6 +151,18 @@ def unsent(
     return left_out | {*sorted(annotations.keys() - left_out)[SENT:]}
 
 
+def refused(
+    kind: Kind, annotations: Mapping[str, str], had: Mapping[str, str], opened: Iterable[str]
+) -> frozenset[str]:
+    """Return the names of ``annotations`` that a consumer does not write beside those it ``had``.
+
+    They are those that policy ``liqo-consumers`` refuses of a kind in ``OF_KIND``.
+    """
+    obeyed = {name for name in _unlisted(kind, annotations, opened) if _obeys(kind, name)}
+    changed = {name for name, value in annotations.items() if had.get(name) != value}
+    return frozenset(changed & (obeyed | _noted(kind, annotations)))
+
+
 def refused_labels(kind: Kind, labels: Iterable[str], opened: Iterable[str] = ()) -> frozenset[str]:
     """Return those of ``labels`` that a consumer does not send: also those too many."""
     given = frozenset(labels)
@@ -205,6 +217,10 @@ def _unlisted(kind: Kind, annotations: Mapping[str, str], opened: Iterable[str])
         if not re.search(PLAIN, name)
         and not (kind == keys.INGRESS and _is_shaped(name, annotations[name]))
     )
+
+
+def _obeys(kind: Kind, name: str) -> bool:
+    return bool(re.search(OF_KIND[kind], name))
 
 
 def _noted(kind: Kind, annotations: Mapping[str, str]) -> frozenset[str]:

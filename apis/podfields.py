@@ -189,12 +189,14 @@ def unheeded(spec: Object) -> str:
 
 def tokens(spec: Object) -> list[str]:
     """Return the tokens that ``spec`` asks for itself, in words: admission writes one besides."""
+    struct, structs = validation.struct, validation.structs
     return [
-        f"spec.volumes[{volume['name']}] serviceAccountToken {token.get('path')}"
-        for volume in spec.get("volumes") or []
-        if not volume["name"].startswith(_BY_ADMISSION)
-        for source in (volume.get("projected") or {}).get("sources") or []
-        if (token := source.get("serviceAccountToken"))
+        f"{path} serviceAccountToken {token.get('path')}"
+        for volume in structs(spec.get("volumes"), "spec.volumes")
+        if (path := f"spec.volumes[{volume.get('name')}]")
+        if not str(volume.get("name")).startswith(_BY_ADMISSION)
+        for source in structs(struct(volume.get("projected"), path).get("sources"), path)
+        if (token := struct(source.get("serviceAccountToken"), path))
     ]
 
 

@@ -118,6 +118,8 @@ def judges(
         "/validate/tenants": (partial(handlers.validate_tenant, lookup), _always),
         "/validate/virtualnodes": (partial(handlers.validate_virtual_node, lookup), _always),
     }
+    for path, kind in table.ORDERED.items():
+        answers[path] = partial(handlers.mutate_annotations, lookup, kind), strange
     if label is not None:
         answers[keys.LABELLING_PATH] = partial(handlers.label_namespace, lookup, label), _always
     return {path: _judge(table.of_path(path), *how) for path, how in answers.items()}

@@ -16,7 +16,7 @@ from kube.errors import KubeError
 from kube.slim import Partial, PlacedPod
 from webhook.admission import Admitted, MalformedError, Request
 from webhook.rules import (
-    connections,
+    consumers,
     foreignclusters,
     namespaceoffloadings,
     placements,
@@ -168,10 +168,21 @@ def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
     """Judge whether somebody may reach into a pod of a twin namespace."""
     reader = lookup.within(request.budget_s)
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
-    if not connections.is_by_its_consumer(namespace, request.user, request.groups):
+    if not consumers.is_by_its_consumer(namespace, request.user, request.groups):
         return Admitted(verdict="allowed: not by a consumer")
     pod = reader.get_live(keys.POD, Key(request.namespace, request.name))
-    return connections.check(pod, request.subresource)
+    return consumers.check_connection(pod, request.subresource)
+
+
+def mutate_annotations(lookup: Lookup, kind: Kind, request: Request) -> Admitted:
+    """Take annotations off what a consumer writes, for which it would be refused else."""
+    reader = lookup.within(request.budget_s)
+    namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
+    if not namespace or not consumers.is_by_its_consumer(namespace, request.user, request.groups):
+        return Admitted(verdict="unchanged: not by a consumer")
+    for obj in filter(None, (request.object, request.old_object)):
+        shape.check(obj, kind.kind)
+    return consumers.without_orders(kind, request.object, request.old_object, namespace)
 
 
 def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:

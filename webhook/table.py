@@ -70,6 +70,11 @@ _OFFLOADED: Final = _where("true")
 _LOCAL: Final = _where("false")
 _JUDGED: Final = _where("true", "false")
 _TWINS: Final = (Selector(whose.PEERS, "Exists"),)
+ORDERED: Final = {
+    f"/mutate/{kind.plural}": kind
+    for kind in (keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM)
+}
+"""The kinds of which annotations that programs of a provider obey are taken off, by path."""
 
 WEBHOOKS: Final = (
     Row(
@@ -179,6 +184,23 @@ WEBHOOKS: Final = (
         _BOTH,
         about="ForeignClusters are found by a label, which always says what the spec says.",
         conditions=(when.CHANGES_SPEC_OR_LABELS, when.LABEL_DIFFERS),
+    ),
+    *(
+        Row(
+            f"{kind.kind.lower()}.mutate.liqo.io",
+            path,
+            kind,
+            _BOTH,
+            about=(
+                f"Of {kind.plural} that a consumer writes, also one that runs Liqo, annotations "
+                "are taken off that programs of this cluster obey."
+            ),
+            is_needed=False,
+            why="policy liqo-consumers refuses then what would have been taken off.",
+            spaces=_TWINS,
+            conditions=(when.IS_NOT_OF_THIS_CLUSTER, when.has_orders(kind)),
+        )
+        for path, kind in ORDERED.items()
     ),
     Row(
         "nsoff.validate.liqo.io",

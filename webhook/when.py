@@ -6,6 +6,9 @@ Source: Kubernetes, "Dynamic Admission Control", matchConditions.
 from dataclasses import dataclass
 from typing import Final
 
+from apis import orders
+from apis.objects import Kind
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -196,3 +199,16 @@ one.startsWith('system:') && one != 'system:authenticated')""",
         "logged in."
     ),
 )
+
+
+def has_orders(kind: Kind) -> Condition:
+    """Return whether an object of ``kind`` gets an annotation of those in ``orders.OF_KIND``."""
+    return Condition(
+        "has-annotations-that-programs-obey",
+        f"""\
+object.metadata.?annotations.orValue({{}}).exists(name,
+!(request.operation == 'UPDATE' &&
+oldObject.metadata.?annotations[?name] == optional.of(object.metadata.annotations[name])) &&
+name.matches('{orders.OF_KIND[kind]}') &&
+!name.matches('{orders.PLAIN}'))""",
+    )

@@ -146,7 +146,8 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
     assert webhook["admissionReviewVersions"] == ["v1"]
     assert webhook["timeoutSeconds"] <= (3 if ".mutate." in webhook["name"] else 5)
     judged = {resource for rule in webhook["rules"] for resource in rule["resources"]}
-    is_ours = not any(resource.partition("/")[0] in ("pods", "daemonsets") for resource in judged)
+    theirs = ("configmaps", "daemonsets", "persistentvolumeclaims", "pods", "secrets")
+    is_ours = not any(resource.partition("/")[0] in theirs for resource in judged)
     must_be_asked = (is_ours and not is_labelling) or webhook["name"] in {
         "pod.mutate.liqo.io",
         "pod-connection.validate.liqo.io",

@@ -18,7 +18,7 @@ from apis.objects import Key, Kind, Object, named
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.reviews import Known, offloading
-from webhook import app
+from webhook import app, table
 from webhook.admission import Judge
 
 TRIED: Final = int(os.environ.get("PYLIQO_FUZZ", "300"))
@@ -56,6 +56,7 @@ SPEC: Object = pod_spec(
 OWNER: Object = {"kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
 MARKED: Object = {"labels": {**CONSUMER, keys.ORIGIN: "rome"}, "annotations": {"a": "b"}}
 QUOTA: Object = {"user": "rome", "resources": {"cpu": "4"}, "limitsEnforcement": "Hard"}
+ORDERS: Object = {"argocd.argoproj.io/tracking-id": "a", "note": "b"}
 SLICE: Object = {"class": "default", "consumerClusterID": "rome", "resources": {"cpu": "1"}}
 
 
@@ -82,6 +83,10 @@ OBJECTS: Final[dict[Kind, Object]] = {
         keys.DAEMON_SET, SHOP, {"template": {"spec": {**SPEC, "tolerations": [EVERYTHING]}}}
     ),
     keys.FOREIGN_CLUSTER: of(keys.FOREIGN_CLUSTER, "", {"clusterID": "rome"}),
+    **{
+        kind: named(kind, Key(TWIN, "web"), metadata={"annotations": ORDERS})
+        for kind in table.ORDERED.values()
+    },
 }  # fmt: skip
 BINDING: Object = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "milan"}}
 VIRTUAL: Object = {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, "region": "eu"}}
