@@ -3,9 +3,8 @@
 from typing import Final
 
 from controllers import objectquotas
+from controllers.authentication import nonce, renewal
 from controllers.authentication.identity import reconciler as identity
-from controllers.authentication.nonce import reconciler as nonce
-from controllers.authentication.renewal import reconciler as renewal
 from controllers.authentication.tenant import reconciler as tenant
 from controllers.authentication.tenantrights import reconciler as tenantrights
 from controllers.granting.grants import reconciler as grants
@@ -21,9 +20,9 @@ from controllers.offloading.shadowendpointslice import reconciler as shadowendpo
 from controllers.offloading.shadowpod import reconciler as shadowpod
 from controllers.offloading.storage import reconciler as storage
 from controllers.offloading.virtualnode import loop as virtualnode
+from controllers.peers import podnetworks
 from controllers.peers.clusterprofile import reconciler as clusterprofile
 from controllers.peers.foreigncluster import reconciler as foreigncluster
-from controllers.peers.podnetworks import reconciler as podnetworks
 from controllers.peers.replication import peers as replication
 
 CONTROLLERS: Final[tuple[Controller, ...]] = (

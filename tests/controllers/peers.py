@@ -20,11 +20,8 @@ from controllers.authentication.identity.reconciler import (
     SliceIdentityReconciler,
 )
 from controllers.authentication.issuing.issuer import Entrance, Issuer
-from controllers.authentication.nonce.reconciler import NonceReconciler
-from controllers.authentication.renewal.reconciler import (
-    LocalRenewReconciler,
-    RemoteRenewReconciler,
-)
+from controllers.authentication.nonce import NonceReconciler
+from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
 from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
 from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
 from controllers.granting.grants import reconciler as grants

@@ -15,11 +15,8 @@ from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
 )
-from controllers.authentication.nonce.reconciler import NonceReconciler
-from controllers.authentication.renewal.reconciler import (
-    LocalRenewReconciler,
-    RemoteRenewReconciler,
-)
+from controllers.authentication.nonce import NonceReconciler
+from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
 from kube import kubeconfig
 from kube.reconcile import Reconciler
 from tests.controllers.support import Ledger, Told, end, settle, there

@@ -12,7 +12,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.manager import Limits
-from controllers.peers.podnetworks import reconciler
+from controllers.peers import podnetworks
 from controllers.settings import parse
 from kube import client, errors
 from kube.cluster import Cluster
@@ -47,7 +47,7 @@ async def nodes_come(cluster: Cluster) -> None:
     """A node names a network; a second widens it, a virtual one says nothing."""
     await put(cluster)
     virtual = {"metadata": {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}}
-    async with whole.controlling(cluster, reconciler.controller):
+    async with whole.controlling(cluster, podnetworks.controller):
         for name, network, rest in (
             ("podnet-1", "10.244.3.0/24", {}),
             ("podnet-rome", "10.99.0.0/24", virtual),
@@ -77,7 +77,7 @@ async def test_a_flag_says_them_where_nodes_do_not() -> None:
     await put(cluster)
     limits = Limits(pod_cidrs=parse(["--pod-cidr=172.31.0.0/16"], {}).limits.pod_cidrs)
     await cluster.create(keys.NODE, named(keys.NODE, Key("", "podnet-1")))
-    async with whole.controlling(cluster, reconciler.controller, limits):
+    async with whole.controlling(cluster, podnetworks.controller, limits):
         await until(cluster, "172.31.0.0/16")
 
 

@@ -1,1 +1,0 @@
-"""Renewal of control-plane certificates, by a Renew that stays: one on each side."""
