@@ -11,7 +11,7 @@ from typing import Final
 from apis import keys
 from apis.objects import Key
 from certs import scraped
-from controllers import clusterid, keypair, settings, vkoptions
+from controllers import clusterid, settings, vkoptions
 from controllers.authentication.issuing.issuer import Entrance, Issuer
 from controllers.manager import Informers, Manager, Term
 from controllers.settings import Settings
@@ -62,7 +62,7 @@ async def _run(given: Settings, daemon: Process) -> None:
             standard=given.standard,
             may_write=live.may_write,
             issuer=Issuer(live, _entrance(given, cluster), clock.now),
-            private_key=await keypair.ensure(cluster, given.namespace),
+            private_key=await clusterid.ensure_key(cluster, given.namespace),
         )
         terms = [controller(manager) for controller in CONTROLLERS]
         async with asyncio.TaskGroup() as tasks:

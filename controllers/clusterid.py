@@ -1,10 +1,11 @@
-"""The cluster's own name: read from its ConfigMap, made once where there is none."""
+"""The cluster's own name and key pair: each read, and made once where there is none."""
 
 import logging
 from typing import Final
 
-from apis import keys, naming, objects
-from apis.objects import Key, Object
+from apis import authentication, keys, naming, objects
+from apis.objects import Key, Object, named
+from certs import identity, pki
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError
 from kube.reconcile import TerminalError
@@ -69,3 +70,47 @@ async def _create(cluster: Cluster, key: Key) -> Object:
         return await cluster.create(keys.CONFIG_MAP, wanted)
     except AlreadyExistsError:
         return await cluster.get_live(keys.CONFIG_MAP, key) or wanted
+
+
+# The key pair, by which this cluster proves who it is to its providers ----------------------------
+
+_PRIVATE = "privateKey"
+_PUBLIC = "publicKey"
+
+
+async def ensure_key(cluster: Cluster, namespace: str = keys.LIQO_NAMESPACE) -> bytes:
+    """Return the private key, PEM, from the Secret ``authentication-keys``.
+
+    Raises:
+        TerminalError: the Secret is there and holds no key.
+    Source: docs/parity.md § 2.5, "Local key pair".
+    """
+    key = Key(namespace, keys.AUTHENTICATION_KEYS)
+    found = await cluster.get_live(keys.SECRET, key) or await _create_key(cluster, key)
+    try:
+        private = authentication.decoded(found.get("data") or {}, _PRIVATE)
+        pki.public_key(private)
+    except ValueError as error:
+        message = f"secret {key} has no usable {_PRIVATE}: delete it and peer again"
+        raise TerminalError("NoKeyPair", message) from error
+    return private
+
+
+async def _create_key(cluster: Cluster, key: Key) -> Object:
+    private = identity.new_key()
+    data = {
+        _PRIVATE: authentication.encoded(private),
+        _PUBLIC: authentication.encoded(pki.public_key(private)),
+    }
+    wanted = named(
+        keys.SECRET,
+        key,
+        metadata={"labels": {keys.LIQO_MANAGED: "true"}},
+        type="Opaque",
+        data=data,
+    )
+    logger.info("Creating the key pair of this cluster", extra={"secret": str(key)})
+    try:
+        return await cluster.create(keys.SECRET, wanted)
+    except AlreadyExistsError:
+        return await cluster.get_live(keys.SECRET, key) or wanted

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from certs import pki
-from controllers import keypair, views
+from controllers import clusterid, views
 from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
@@ -132,7 +132,7 @@ class Half:
         key = Key("liqo", keys.CLUSTER_ID_CONFIG_MAP)
         found = named(keys.CONFIG_MAP, key, data={keys.CLUSTER_ID_KEY: self.name})
         await self.fake.create(keys.CONFIG_MAP, found)
-        await keypair.ensure(self.fake)
+        await clusterid.ensure_key(self.fake)
         spec = {
             "containerImage": "pyliqo:1",
             "createNode": True,
@@ -158,7 +158,7 @@ class Half:
         )
 
     async def private(self) -> bytes:
-        return await keypair.ensure(self.fake)
+        return await clusterid.ensure_key(self.fake)
 
 
 class World:
