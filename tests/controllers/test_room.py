@@ -8,7 +8,7 @@ import pytest
 from apis import keys, resources
 from apis.objects import Key, Object, named
 from apis.resources import Resources
-from controllers.granting.grants.room import NOT_YET_S, RoomReconciler
+from controllers.granting.grants.capacity import NOT_YET_S, LargestPodReconciler
 from tests.controllers.support import Ledger, make, there
 from tests.fakes import FakeCluster
 
@@ -38,7 +38,7 @@ async def told(nodes: Nodes, answer: str = "Accepted", **status: Any) -> tuple[O
     status = {"conditions": said, "resources": GRANTED, **status}
     await make(cluster, keys.RESOURCE_SLICE, obj, status=status)
     cluster.writes.clear()
-    loop = RoomReconciler(cluster, nodes.largest)
+    loop = LargestPodReconciler(cluster, nodes.largest)
     for _ in range(2):
         assert await loop.reconcile(KEY) == (None if nodes.free is not None else NOT_YET_S)
     return (await there(cluster, keys.RESOURCE_SLICE, KEY))["status"], cluster

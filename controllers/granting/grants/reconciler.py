@@ -21,13 +21,12 @@ from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
 from controllers import selections, upkeep, views
-from controllers.granting.grants.capacity import Capacity
+from controllers.granting.grants.capacity import LARGEST_POD_S, Capacity, LargestPodReconciler
 from controllers.granting.grants.forge import applications, division, marks, written
 from controllers.granting.grants.forge.applications import Application, Entry, Seen, Standard
 from controllers.granting.grants.forge.division import Claim, Share
 from controllers.granting.grants.forge.marks import Mark
 from controllers.granting.grants.ledger import POLICY, Ledgers
-from controllers.granting.grants.room import ROOM_S, RoomReconciler
 from controllers.manager import Manager, Term
 from controllers.views import View
 from kube.cluster import Cluster, Selection
@@ -351,14 +350,14 @@ def controller(manager: Manager) -> Term:
             tick=time.monotonic,
         )
         runner = Runner("grants", reconciler, sources, back_off_s=BACK_OFF_S)
-        told = RoomReconciler(manager.cached, capacity.largest)
+        told = LargestPodReconciler(manager.cached, capacity.largest)
         room = Runner("room", told, [Source(slices)])
 
         def on_change() -> None:
             if reconciler.is_shared:
                 runner.enqueue(ALL, SETTLE_S)
             for key in slices.items():
-                room.enqueue(key, ROOM_S)
+                room.enqueue(key, LARGEST_POD_S)
 
         capacity.subscribe(on_change)
         return [runner, room, capacity]
