@@ -13,8 +13,8 @@ from apis.offloading import VirtualNode
 from certs import csr, identity, pki
 from controllers import views
 from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
+from controllers.granting.resourceslice import forge
 from controllers.granting.resourceslice.consumer import LocalSliceReconciler
-from controllers.granting.resourceslice.forge import consumer as forge
 from controllers.granting.resourceslice.provider import Observed, ReplicaReconciler
 from kube import errors
 from kube.cluster import Cluster, Selection

@@ -8,7 +8,7 @@ from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import tenants, upkeep
-from controllers.granting.resourceslice.forge import consumer as forge
+from controllers.granting.resourceslice import forge
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from kube.events import Recorder

@@ -10,7 +10,7 @@ from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from controllers import tenants, upkeep
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
-from controllers.granting.resourceslice.forge import provider as forge
+from controllers.granting.resourceslice import forge
 from controllers.views import View
 from kube.cluster import Cluster
 from kube.events import Recorder
