@@ -9,7 +9,7 @@ from controllers.authentication.tenant import reconciler as tenant
 from controllers.authentication.tenantrights import reconciler as tenantrights
 from controllers.granting.grants import reconciler as grants
 from controllers.granting.metricsapi import reconciler as metricsapi
-from controllers.granting.resourceslice import loop as resourceslice
+from controllers.granting.resourceslice import reconciler
 from controllers.manager import Controller
 from controllers.offloading.csrapproval import reconciler as csrapproval
 from controllers.offloading.namespacemap import reconciler as namespacemap
@@ -45,7 +45,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     foreigncluster.controller,
     clusterprofile.controller,
     podnetworks.controller,
-    resourceslice.controller,
+    reconciler.controller,
     grants.controller,
     metricsapi.controller,
 )

@@ -27,9 +27,8 @@ from controllers.authentication.tenantrights.reconciler import TenantRightsRecon
 from controllers.granting.grants import reconciler as grants
 from controllers.granting.grants.forge.applications import Standard
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler
-from controllers.granting.resourceslice import provider
-from controllers.granting.resourceslice.consumer import LocalSliceReconciler
-from controllers.granting.resourceslice.provider import ReplicaReconciler
+from controllers.granting.resourceslice import reconciler as resourceslice
+from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
 from controllers.offloading.namespacemap import reconciler as namespacemap
 from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
 from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
@@ -276,7 +275,7 @@ class World:
     ) -> list[tuple[Kind, Reconciler]]:
         replicas = ReplicaReconciler(
             cluster,
-            provider.Observed(side.view(keys.TENANT), side.view(keys.SECRET)),
+            resourceslice.SliceListers(side.view(keys.TENANT), side.view(keys.SECRET)),
             issuer,
             events,
             lambda: NOW,

@@ -15,7 +15,7 @@ from certs import identity
 from controllers import views
 from controllers.granting.grants.forge.applications import Standard
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
-from controllers.granting.resourceslice.consumer import LocalSliceReconciler
+from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection

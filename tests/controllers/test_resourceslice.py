@@ -14,8 +14,11 @@ from certs import csr, identity, pki
 from controllers import views
 from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
 from controllers.granting.resourceslice import forge
-from controllers.granting.resourceslice.consumer import LocalSliceReconciler
-from controllers.granting.resourceslice.provider import Observed, ReplicaReconciler
+from controllers.granting.resourceslice.reconciler import (
+    LocalSliceReconciler,
+    ReplicaReconciler,
+    SliceListers,
+)
 from kube import errors
 from kube.cluster import Cluster, Selection
 from tests import factories, signers
@@ -511,7 +514,7 @@ class Provider:
 
         self.loop = ReplicaReconciler(
             self.cluster,
-            Observed(all_(keys.TENANT), all_(keys.SECRET)),
+            SliceListers(all_(keys.TENANT), all_(keys.SECRET)),
             Issuer(self.cluster, Entrance(lambda: b"CA", "milan.example:6443"), lambda: self.now),
             self.told.recorder,
             lambda: self.now,
