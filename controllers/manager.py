@@ -13,7 +13,7 @@ from controllers import selections
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.excess import Excess
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.scoped import ScopedInformer
 from kube import errors, ownaddresses
 from kube.cache import CachedCluster
@@ -114,7 +114,7 @@ class Manager:
     clock: Callable[[], datetime]
     user_agent: str
     limits: Limits
-    standard: Standard
+    standard: GrantDefaults
     """What consumers are granted where no ProviderPolicy says otherwise."""
     may_write: Callable[[], bool]
     """Whether this process leads, for writes to other clusters."""

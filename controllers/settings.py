@@ -10,7 +10,7 @@ from pathlib import Path
 from apis import keys
 from apis.listening import Address
 from controllers.granting.grants.forge import flags
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.manager import Limits
 from kube import flags as shared
 from kube import process
@@ -30,14 +30,14 @@ class Settings:
     ca: Path | None
     is_trusted: bool
     limits: Limits
-    standard: Standard
+    standard: GrantDefaults
 
 
 def parse(argv: Sequence[str] | None, environment: Mapping[str, str]) -> Settings:
     """Return what ``argv`` and the environment say; end the process with 2 if it is nonsense."""
     given = vars(_parser(environment).parse_args(argv))
     limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
-    standard = Standard(**{each.name: given.pop(each.name) for each in fields(Standard)})
+    standard = GrantDefaults(**{each.name: given.pop(each.name) for each in fields(GrantDefaults)})
     identity = environment.get("POD_NAME") or socket.gethostname()
     return Settings(identity=identity, limits=limits, standard=standard, **given)
 
@@ -169,7 +169,7 @@ def _add_grants(parser: argparse.ArgumentParser) -> None:
         "--default-node-resources",
         dest="resources",
         type=flags.resources,
-        default=Standard().resources,
+        default=GrantDefaults().resources,
         metavar="NAME=AMOUNT,...",
         help="what a slice of class default gets that names nothing (4 CPUs, 8Gi, 110 pods, ...)",
     )

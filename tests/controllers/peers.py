@@ -25,7 +25,7 @@ from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenew
 from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
 from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
 from controllers.granting.grants import reconciler as grants
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler
 from controllers.granting.resourceslice import reconciler as resourceslice
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
@@ -288,7 +288,7 @@ class World:
                 storage_classes=side.view(keys.STORAGE_CLASS),
                 free=lambda _: {},
             ),
-            standard=Standard(),
+            standard=GrantDefaults(),
             term="t",
             events=events,
             clock=lambda: NOW,

@@ -13,7 +13,7 @@ from apis import keys, naming
 from apis.objects import Key, named
 from certs import identity
 from controllers import views
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
 from kube import client
@@ -64,7 +64,7 @@ async def granted(server: ClusterClient) -> None:
     loop = GrantsReconciler(
         ledger,
         Observed(tenants, policies, classes, free=lambda _: {}),
-        standard=Standard(),
+        standard=GrantDefaults(),
         term="s3",
         events=Recorder(server, "tests", "tests"),
         clock=lambda: LATER,

@@ -8,7 +8,7 @@ from apis.policies import ProviderPolicy, Sharing
 from apis.quantity import Quantity
 from apis.resources import Resources
 from controllers.granting.grants.forge import division
-from controllers.granting.grants.forge.division import Claim, Share
+from controllers.granting.grants.forge.division import Share, SliceDemand
 
 
 def policy(name: str = "default", percentage: int = 90, **limits: str) -> ProviderPolicy:
@@ -25,8 +25,8 @@ def claim(  # noqa: PLR0913  # all by name
     is_shared: bool = True,
     is_frozen: bool = False,
     is_leaving: bool = False,
-) -> Claim:
-    return Claim(
+) -> SliceDemand:
+    return SliceDemand(
         Key(tenant, name),
         tenant,
         by or policy(),
@@ -39,7 +39,7 @@ def claim(  # noqa: PLR0913  # all by name
     )
 
 
-def divided(*claims: Claim, **free: str) -> dict[str, Share]:
+def divided(*claims: SliceDemand, **free: str) -> dict[str, Share]:
     shares = division.divide(claims, resources.parse(free))
     return {key.name: share for key, share in shares.items()}
 
@@ -151,7 +151,7 @@ def test_the_sums_hold_at_each_step_whatever_order_they_are_written_in() -> None
         key = Key(dice.choice("abc"), str(dice.randrange(10)))
         wants[key] = dice.choice([{}, {"cpu": str(dice.randrange(0, 40))}])
         claims = [
-            Claim(
+            SliceDemand(
                 one,
                 one.namespace,
                 rules[one.namespace],

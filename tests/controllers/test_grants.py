@@ -13,7 +13,7 @@ from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
 from controllers import concerns, views
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
@@ -62,7 +62,7 @@ class Provider:
         self._terms = itertools.count(1)
         self.loop = self.elected()
 
-    def elected(self, standard: Standard | None = None) -> GrantsReconciler:
+    def elected(self, standard: GrantDefaults | None = None) -> GrantsReconciler:
         """Return the loop of a new leader."""
 
         def all_(kind: Any) -> views.View:
@@ -76,7 +76,7 @@ class Provider:
                 storage_classes=all_(keys.STORAGE_CLASS),
                 free=lambda _: self.free,
             ),
-            standard=standard or Standard(),
+            standard=standard or GrantDefaults(),
             term=f"{self.unique}-{next(self._terms)}",
             events=self.told.recorder,
             clock=lambda: LATER,
@@ -298,7 +298,7 @@ async def test_a_custom_class_is_left_to_its_controller_and_gets_its_quota(
 
 
 async def test_a_class_that_is_switched_off_says_so(provider: Provider) -> None:
-    provider.loop = provider.elected(Standard(is_default_class_enabled=False))
+    provider.loop = provider.elected(GrantDefaults(is_default_class_enabled=False))
     key = await provider.ask()
 
     await provider.settle()
@@ -627,7 +627,7 @@ async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
         provisioner=keys.STORAGE_PROVISIONER,
     )
     await provider.cluster.create(keys.STORAGE_CLASS, ours)
-    provider.loop = provider.elected(Standard(cluster_labels={"region": "lombardy"}))
+    provider.loop = provider.elected(GrantDefaults(cluster_labels={"region": "lombardy"}))
     key = await provider.ask()
     await provider.settle()
     status = (await provider.slice(key))["status"]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from apis import keys
-from controllers.granting.grants.forge.applications import Standard
+from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.manager import Controller, Informers, Limits, Manager
 from kube import clock
 from kube.cache import CachedCluster
@@ -31,7 +31,7 @@ async def controlling(
         clock=clock.now,
         user_agent="tests",
         limits=limits or Limits(),
-        standard=Standard(),
+        standard=GrantDefaults(),
         may_write=lambda: True,
         issuer=unused,
         private_key=b"",

@@ -14,7 +14,7 @@ from apis import keys, objects, quantity, resources
 from apis.objects import Key, Object, named
 from apis.policies import ProviderPolicy
 from apis.slices import ResourceSlice
-from controllers.granting.grants.forge.division import Claim, divide
+from controllers.granting.grants.forge.division import SliceDemand, divide
 from kube import waiting
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
@@ -102,7 +102,9 @@ def test_a_percentage_of_a_tenants_own_grants_no_more_in_all() -> None:
     found = [ProviderPolicy.parse(each) for each in (default, own)]
 
     claims = [
-        Claim(Key(name, name), tenant=name, wanted={"cpu": quantity.parse("100")}, policy=policy)
+        SliceDemand(
+            Key(name, name), tenant=name, wanted={"cpu": quantity.parse("100")}, policy=policy
+        )
         for name, policy in zip(("rome", "turin"), found, strict=True)
     ]
     shares = divide(claims, {})

@@ -13,9 +13,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from apis import keys, objects, policies, resources
 from apis.objects import Key, Object
-from controllers.granting.grants.forge import marks, written
-from controllers.granting.grants.forge.applications import Entry
-from controllers.granting.grants.forge.marks import Mark
+from controllers.granting.grants.forge import grants
+from controllers.granting.grants.forge.grants import LedgerEntry, SliceCordon
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeError
 
@@ -30,12 +29,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Booked(NamedTuple):
+class LedgerState(NamedTuple):
     """What is booked for slices, and how they are kept in check."""
 
-    entries: Mapping[Key, Entry]
+    entries: Mapping[Key, LedgerEntry]
     """Amounts only where somebody may still be writing them."""
-    marks: Mapping[Key, Mark]
+    cordons: Mapping[Key, SliceCordon]
 
 
 class Ledgers:
@@ -43,42 +42,42 @@ class Ledgers:
 
     def __init__(self, cluster: Cluster, term: str, tick: Callable[[], float]) -> None:
         self._cluster, self._term, self._tick = cluster, term, tick
-        self._doubts: dict[Key, tuple[Entry, float]] = {}
+        self._doubts: dict[Key, tuple[LedgerEntry, float]] = {}
         self._closed = ""
         """The version of the policy with which our last round ended; nothing was booked since."""
 
-    def read(self, policy: Object | None, tenants: Mapping[Key, Object]) -> Booked:
+    def read(self, policy: Object | None, tenants: Mapping[Key, Object]) -> LedgerState:
         """Return what they say; ``policy`` was read before ``tenants``."""
         of_all = objects.status(policy)
-        entries = written.parsed(of_all.get("grants") or ())
-        kept = marks.parsed(of_all.get("cordoned") or ())
+        entries = grants.parsed_entries(of_all.get("grants") or ())
+        kept = grants.parsed_cordons(of_all.get("cordoned") or ())
         self.doubt(entries)
         for key, tenant in tenants.items():
-            said = written.ledger(tenant)
-            booked = written.parsed(said.get("grants") or (), key.namespace)
+            said = grants.ledger(tenant)
+            booked = grants.parsed_entries(said.get("grants") or (), key.namespace)
             if said.get("keeper") != self._term:
                 self.doubt(booked)
             entries |= booked
-            kept |= marks.parsed(said.get("cordoned") or (), key.namespace)
-        return Booked(self._in_doubt(entries), kept)
+            kept |= grants.parsed_cordons(said.get("cordoned") or (), key.namespace)
+        return LedgerState(self._in_doubt(entries), kept)
 
-    def doubt(self, entries: Mapping[Key, Entry]) -> None:
+    def doubt(self, entries: Mapping[Key, LedgerEntry]) -> None:
         """Count ``entries`` for as long as their writes may be on their way."""
         until = self._tick() + LATE_S
         self._doubts |= {key: (entry, until) for key, entry in entries.items()}
 
-    def _in_doubt(self, entries: Mapping[Key, Entry]) -> dict[Key, Entry]:
+    def _in_doubt(self, entries: Mapping[Key, LedgerEntry]) -> dict[Key, LedgerEntry]:
         now = self._tick()
         self._doubts = {key: each for key, each in self._doubts.items() if now < each[1]}
-        certain = {key: Entry(entry.class_, {}) for key, entry in entries.items()}
+        certain = {key: LedgerEntry(entry.class_, {}) for key, entry in entries.items()}
         return {**certain, **{key: entry for key, (entry, _) in self._doubts.items()}}
 
     async def book(
         self,
         policy: Object | None,
         tenants: Mapping[Key, Object],
-        entries: Mapping[Key, Entry] | None,
-        kept: Mapping[Key, Mark],
+        entries: Mapping[Key, LedgerEntry] | None,
+        kept: Mapping[Key, SliceCordon],
     ) -> dict[str, Exception]:
         """Book ``entries``, None where nothing is bounded; return why not, by tenant namespace."""
         homes = dict[str, Object]()
@@ -91,7 +90,7 @@ class Ledgers:
             namespace = objects.key_of(tenant).namespace
             is_home = homes.get(namespace) is tenant
             own = _of(entries, namespace) if entries is not None and is_home else None
-            before = written.ledger(tenant)
+            before = grants.ledger(tenant)
             if own is not None and self._covers(before, namespace, own):
                 own = None
             wanted = self._ledger(before, own, _of(kept, namespace)) if is_home else {}
@@ -110,9 +109,9 @@ class Ledgers:
                 failures = dict.fromkeys(homes, error) | failures
         return failures
 
-    def _covers(self, before: Object, namespace: str, own: Mapping[Key, Entry]) -> bool:
+    def _covers(self, before: Object, namespace: str, own: Mapping[Key, LedgerEntry]) -> bool:
         """Whether a ledger of ours says enough; who has less than it says costs no write."""
-        booked = written.parsed(before.get("grants") or (), namespace)
+        booked = grants.parsed_entries(before.get("grants") or (), namespace)
         is_ours = before.get("keeper") == self._term or not booked
         return (
             is_ours
@@ -125,13 +124,13 @@ class Ledgers:
         )
 
     def _ledger(
-        self, before: Object, own: Mapping[Key, Entry] | None, kept: Mapping[Key, Mark]
+        self, before: Object, own: Mapping[Key, LedgerEntry] | None, kept: Mapping[Key, SliceCordon]
     ) -> Object:
         if own is None:
             ledger = {name: value for name, value in before.items() if name != "cordoned"}
         else:
-            ledger = {"keeper": self._term, "grants": written.shown(own)} if own else {}
-        return {**ledger, "cordoned": marks.shown(kept)} if kept else ledger
+            ledger = {"keeper": self._term, "grants": grants.shown_entries(own)} if own else {}
+        return {**ledger, "cordoned": grants.shown_cordons(kept)} if kept else ledger
 
     async def _write(self, tenant: Object, before: Object, wanted: Object) -> None:
         changes = objects.merge_patch(before, wanted)
@@ -144,7 +143,7 @@ class Ledgers:
         made = await self._cluster.patch_status(
             keys.TENANT, key, {"ledger": ledger}, metadata=version
         )
-        if written.ledger(made) != wanted:
+        if grants.ledger(made) != wanted:
             message = f"tenant {key}: the API server keeps no status.ledger: run liqoctl install"
             raise InvalidError(message)
 

@@ -22,10 +22,15 @@ from apis.offloading import OfferedClass
 from apis.resources import Resources
 from controllers import selections, upkeep, views
 from controllers.granting.grants.capacity import LARGEST_POD_S, Capacity, LargestPodReconciler
-from controllers.granting.grants.forge import applications, division, marks, written
-from controllers.granting.grants.forge.applications import Application, Entry, Seen, Standard
-from controllers.granting.grants.forge.division import Claim, Share
-from controllers.granting.grants.forge.marks import Mark
+from controllers.granting.grants.forge import division, grants
+from controllers.granting.grants.forge.division import Share, SliceDemand
+from controllers.granting.grants.forge.grants import (
+    GrantDefaults,
+    GrantInputs,
+    LedgerEntry,
+    SliceCordon,
+    SliceRequest,
+)
 from controllers.granting.grants.ledger import POLICY, Ledgers
 from controllers.manager import Manager, Term
 from controllers.views import View
@@ -70,11 +75,11 @@ class Observed:
 class _Look:
     """One look at everything, and what came of it."""
 
-    seen: Seen
-    applications: Mapping[Key, Application]
+    seen: GrantInputs
+    requests: Mapping[Key, SliceRequest]
     shares: Mapping[Key, Share]
-    claims: Mapping[Key, Claim]
-    marks: Mapping[Key, Mark]
+    claims: Mapping[Key, SliceDemand]
+    cordons: Mapping[Key, SliceCordon]
     failures: Sequence[Exception]
     """What could not be written of single slices, which holds up no other."""
     pooled: Collection[str]
@@ -93,7 +98,7 @@ class GrantsReconciler:
         cluster: Cluster,
         observed: Observed,
         *,
-        standard: Standard,
+        standard: GrantDefaults,
         term: str,
         events: Recorder,
         clock: Callable[[], datetime],
@@ -122,9 +127,9 @@ class GrantsReconciler:
 
     async def _grant(self, policy: Object | None, look: _Look) -> None:
         failures = [*look.failures, *await self._close(look)]  # what protects goes first
-        entries = written.entries(look.claims, look.shares, look.pooled)
+        entries = grants.entries(look.claims, look.shares, look.pooled)
         unbooked = await self._ledgers.book(
-            policy, look.seen.tenants, entries if look.needs_ledger else None, look.marks
+            policy, look.seen.tenants, entries if look.needs_ledger else None, look.cordons
         )
         failures += dict.fromkeys(unbooked.values())
         upkeep.raise_all([*failures, *await self._write_all(look, entries, unbooked.keys())])
@@ -135,9 +140,9 @@ class GrantsReconciler:
         seen, known = await self._seen(policy)
         marked, failures = await self._marked(seen.slices, known)
         seen = dataclasses.replace(seen, slices=marked)
-        found = applications.applications(seen, self._standard)
+        found = grants.slice_requests(seen, self._standard)
         claims = {one.claim.key: one.claim for one in found}
-        claims |= {claim.key: claim for claim in applications.leaving(seen, claims.keys())}
+        claims |= {claim.key: claim for claim in grants.leaving(seen, claims.keys())}
         users = frozenset(
             naming.quota_name(claim.key.name, claim.tenant)
             for claim in claims.values()
@@ -149,12 +154,12 @@ class GrantsReconciler:
             return None
         shares = division.divide(claims.values(), free)
         are_so = {key: obj for key, obj in marked.items() if key not in failures}
-        kept = marks.current(known, are_so, seen.tenants)
+        kept = grants.current_cordons(known, are_so, seen.tenants)
         ours = {one.claim.key: one for one in found}
         return _Look(seen, ours, shares, claims, kept, tuple(failures.values()), free.keys())
 
     async def _marked(
-        self, found: Mapping[Key, Object], known: Mapping[Key, Mark]
+        self, found: Mapping[Key, Object], known: Mapping[Key, SliceCordon]
     ) -> tuple[dict[Key, Object], dict[Key, Exception]]:
         """Return the slices, those that were made again with their cordon and drain back on them.
 
@@ -163,7 +168,7 @@ class GrantsReconciler:
         """
         marked, failures = dict(found), dict[Key, Exception]()
         for key, obj in found.items():
-            if annotations := marks.lost(obj, known):
+            if annotations := grants.lost_cordons(obj, known):
                 changes = {"metadata": {"uid": objects.uid(obj), "annotations": annotations}}
                 try:
                     marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
@@ -176,7 +181,7 @@ class GrantsReconciler:
                     marked[key] = {**obj, "metadata": metadata}
         return marked, failures
 
-    async def _seen(self, policy: Object | None) -> tuple[Seen, Mapping[Key, Mark]]:
+    async def _seen(self, policy: Object | None) -> tuple[GrantInputs, Mapping[Key, SliceCordon]]:
         """Return what there is, and which slices are kept in check."""
         found, quotas, tenants = await asyncio.gather(
             self._cluster.list(_REPLICAS),
@@ -188,39 +193,39 @@ class GrantsReconciler:
         if policy is not None:
             known[POLICY] = policy
         booked = self._ledgers.read(policy, tenants.items)
-        seen = Seen(
+        seen = GrantInputs(
             slices=found.items,
             quotas=quotas.items,
             tenants=tenants.items,
             policies=known,
             ledger=booked.entries,
         )
-        return seen, booked.marks
+        return seen, booked.cordons
 
     # Writing -----------------------------------------------------------------------------------
 
     async def _tell_withheld(self, error: KubeError) -> None:
         """Say on each slice that waits for an answer why it gets none; the next look grants it."""
-        seen = Seen(
+        seen = GrantInputs(
             slices=(await self._cluster.list(_REPLICAS)).items,
             quotas={},
             tenants=await self._observed.tenants(),
             policies=await self._observed.policies(),
             ledger={},
         )
-        refusal = applications.withheld(error.said, is_kind=isinstance(error, NotFoundError))
-        for one in applications.applications(seen, self._standard):
+        refusal = grants.withheld(error.said, is_kind=isinstance(error, NotFoundError))
+        for one in grants.slice_requests(seen, self._standard):
             if one.is_ours and not slices.answer(one.obj, slices.RESOURCES):
-                status = written.denied(one.obj, refusal, self._clock())
+                status = grants.denied(one.obj, refusal, self._clock())
                 with contextlib.suppress(ConflictError, InvalidError, BusyError):
                     await self._write_status(one.obj, status)
 
     async def _write_all(
-        self, look: _Look, entries: Mapping[Key, Entry], unbooked: Collection[str]
+        self, look: _Look, entries: Mapping[Key, LedgerEntry], unbooked: Collection[str]
     ) -> list[Exception]:
-        storage = written.storage_classes((await self._observed.storage_classes()).values())
+        storage = grants.storage_classes((await self._observed.storage_classes()).values())
 
-        async def write(one: Application) -> None:
+        async def write(one: SliceRequest) -> None:
             key = one.claim.key
             is_held_up = one.claim.is_bounded and key.namespace in unbooked
             share = None if is_held_up else look.shares.get(key)
@@ -233,13 +238,13 @@ class GrantsReconciler:
                 raise
 
         answers = await asyncio.gather(
-            *(write(one) for one in look.applications.values()), return_exceptions=True
+            *(write(one) for one in look.requests.values()), return_exceptions=True
         )
         return [answer for answer in answers if isinstance(answer, Exception)]
 
     async def _write(
         self,
-        application: Application,
+        application: SliceRequest,
         share: Share | None,
         look: _Look,
         storage: Sequence[OfferedClass],
@@ -250,7 +255,7 @@ class GrantsReconciler:
         is_cordoned = self._is_cordoned(application, look)
         if is_cordoned:  # also where its status can be written no more
             await self._write_quota(obj, application, look, is_cordoned=True)
-        status = written.status(application, share, self._standard, storage, self._clock())
+        status = grants.status(application, share, self._standard, storage, self._clock())
         if status is not None:
             obj = await self._write_status(obj, status)
         if not is_cordoned:
@@ -264,7 +269,7 @@ class GrantsReconciler:
         made = await self._cluster.patch_status(
             keys.RESOURCE_SLICE, objects.key_of(obj), changes, metadata=version
         )
-        if told := written.news(obj, made):
+        if told := grants.news(obj, made):
             type_, reason, message = told
             self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
         return made
@@ -273,12 +278,12 @@ class GrantsReconciler:
         """Have the Quotas of slices that take no part, and hold something, follow their tenants."""
         failures = list[Exception]()
         for slice_, quotas in look.seen.quotas_of.items():
-            tenant = applications.tenant_of(look.seen.tenants, slice_.namespace)
-            if slice_ in look.applications or tenant is None:
+            tenant = grants.tenant_of(look.seen.tenants, slice_.namespace)
+            if slice_ in look.requests or tenant is None:
                 continue
-            is_cordoned = applications.is_closed_to(look.seen.slices.get(slice_), tenant)
+            is_cordoned = grants.is_closed_to(look.seen.slices.get(slice_), tenant)
             for quota in quotas:
-                if changes := written.closed(quota, is_cordoned=is_cordoned):
+                if changes := grants.closed(quota, is_cordoned=is_cordoned):
                     try:
                         await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
                     except KubeError as error:
@@ -286,15 +291,15 @@ class GrantsReconciler:
         return failures
 
     @staticmethod
-    def _is_cordoned(application: Application, look: _Look) -> bool:
+    def _is_cordoned(application: SliceRequest, look: _Look) -> bool:
         obj = application.obj
-        tenant = applications.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
-        return tenant is None or applications.is_closed_to(obj, tenant)
+        tenant = grants.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
+        return tenant is None or grants.is_closed_to(obj, tenant)
 
     async def _write_quota(
-        self, obj: Object, application: Application, look: _Look, *, is_cordoned: bool
+        self, obj: Object, application: SliceRequest, look: _Look, *, is_cordoned: bool
     ) -> None:
-        wanted = written.quota(
+        wanted = grants.quota(
             obj,
             application.claim.tenant,
             application.policy.limits_enforcement or self._standard.limits_enforcement,
@@ -309,7 +314,7 @@ class GrantsReconciler:
             key = objects.key_of(wanted)
             message = f"quota {key} exists and is not of this slice: rename or remove it"
             raise TerminalError("NameTaken", message)
-        if changes := written.quota_changes(found, wanted, obj):
+        if changes := grants.quota_changes(found, wanted, obj):
             await self._cluster.patch(keys.QUOTA, objects.key_of(wanted), changes)
 
 

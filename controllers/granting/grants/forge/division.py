@@ -19,7 +19,7 @@ from apis.sharing import Pool
 
 
 @dataclass(frozen=True)
-class Claim:
+class SliceDemand:
     """A slice that takes part: what it asks for, and what it may hold at this moment."""
 
     key: Key
@@ -69,7 +69,7 @@ class Share:
         return self.now == self.target
 
 
-def divide(claims: Iterable[Claim], available: Resources) -> dict[Key, Share]:
+def divide(claims: Iterable[SliceDemand], available: Resources) -> dict[Key, Share]:
     """Return the share of each claim; ``available`` is what is free for class ``shared``."""
     everyone = sorted(claims, key=lambda one: one.age)
     ordered = [one for one in everyone if not one.is_leaving]
@@ -93,7 +93,7 @@ def divide(claims: Iterable[Claim], available: Resources) -> dict[Key, Share]:
 
 
 def _shared(
-    claims: Sequence[Claim], available: Resources
+    claims: Sequence[SliceDemand], available: Resources
 ) -> tuple[dict[Key, Resources], list[Bound], dict[Key, list[str]]]:
     """Return what each gets, what they may hold together, and what was rounded."""
     takers = [one for one in claims if not one.is_leaving]
@@ -116,7 +116,7 @@ def _shared(
     return dict(offers), bounds, notes
 
 
-def _left(amounts: Resources, claims: Iterable[Claim]) -> dict[str, Quantity]:
+def _left(amounts: Resources, claims: Iterable[SliceDemand]) -> dict[str, Quantity]:
     """Return what those who leave do not hold of ``amounts``."""
     gone = resources.total(one.held for one in claims if one.is_leaving)
     rest = resources.less(amounts, gone)
@@ -126,7 +126,7 @@ def _left(amounts: Resources, claims: Iterable[Claim]) -> dict[str, Quantity]:
 def _offered(
     name: str,
     total: Quantity,
-    members: Mapping[str, Sequence[Claim]],
+    members: Mapping[str, Sequence[SliceDemand]],
     left: Mapping[str, Resources],
 ) -> dict[Key, Quantity]:
     """Divide one resource among tenants, and each part among its slices."""
@@ -139,20 +139,20 @@ def _offered(
     return offered
 
 
-def _together(name: str, claims: Sequence[Claim], most: Quantity) -> Quantity:
+def _together(name: str, claims: Sequence[SliceDemand], most: Quantity) -> Quantity:
     wants = [one.wanted.get(name) for one in claims]
     known = [want for want in wants if want is not None]
     return most if len(known) < len(wants) else min(most, sum(known, Quantity()))
 
 
-def _by_tenant(claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    members: dict[str, list[Claim]] = {}
+def _by_tenant(claims: Sequence[SliceDemand]) -> dict[str, list[SliceDemand]]:
+    members: dict[str, list[SliceDemand]] = {}
     for one in claims:
         members.setdefault(one.tenant, []).append(one)
     return members
 
 
-def _notes(claim: Claim, pool: Pool, offer: Resources) -> list[str]:
+def _notes(claim: SliceDemand, pool: Pool, offer: Resources) -> list[str]:
     rounded = [pool.notes[name] for name in sorted(pool.notes) if name in offer]
     short = [
         f"{name}: asked for {amount}, {_or_none(offer, name)} of it is free to share"
@@ -175,7 +175,7 @@ def _or_none(amounts: Resources, name: str) -> str:
 # Limits of policies -------------------------------------------------------------------------------
 
 
-def _limits(claims: Sequence[Claim]) -> list[Bound]:
+def _limits(claims: Sequence[SliceDemand]) -> list[Bound]:
     by_name = sorted(claims, key=lambda one: one.policy.name)
     groups = [list(group) for _, group in groupby(by_name, key=lambda one: one.policy.name)]
     return [
@@ -186,7 +186,7 @@ def _limits(claims: Sequence[Claim]) -> list[Bound]:
 
 
 def _limited(
-    claims: Sequence[Claim], asked: Mapping[Key, Resources], limits: Sequence[Bound]
+    claims: Sequence[SliceDemand], asked: Mapping[Key, Resources], limits: Sequence[Bound]
 ) -> tuple[dict[Key, Resources], dict[Key, list[str]]]:
     """Cut what is asked to the limits: who has something keeps it, the oldest first."""
     targets = {key: dict(amounts) for key, amounts in asked.items()}
@@ -224,7 +224,7 @@ def _in_turn(
     return {key: Quantity(got[key].nanos, want.form) for key, want, _ in asking}
 
 
-def _frozen(claim: Claim, asked: Resources) -> Resources:
+def _frozen(claim: SliceDemand, asked: Resources) -> Resources:
     if not claim.is_frozen:
         return asked
     have = {name: claim.held.get(name, Quantity()) for name in asked}
@@ -235,7 +235,7 @@ def _frozen(claim: Claim, asked: Resources) -> Resources:
 
 
 def _grown(
-    claims: Sequence[Claim], targets: Mapping[Key, Resources], bounds: Sequence[Bound]
+    claims: Sequence[SliceDemand], targets: Mapping[Key, Resources], bounds: Sequence[Bound]
 ) -> dict[Key, Resources]:
     """Return what each may have now: less at once, more as far as the others leave room."""
     rooms = [_room(bound, claims) for bound in bounds]
@@ -251,7 +251,7 @@ def _grown(
     return now
 
 
-def _room(bound: Bound, claims: Sequence[Claim]) -> dict[str, Quantity]:
+def _room(bound: Bound, claims: Sequence[SliceDemand]) -> dict[str, Quantity]:
     held = resources.total(one.held for one in claims if one.key in bound.members)
     return resources.less(bound.amounts, held)
 
