@@ -15,8 +15,12 @@ from apis.offloading import VirtualNode
 from controllers import views
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import SELECTIONS, Found, Policies
-from controllers.offloading.placement.reconciler import LOOK_S, Observed, PlacementReconciler
-from controllers.offloading.placement.waiting import Waiting
+from controllers.offloading.placement.reconciler import (
+    LOOK_S,
+    PlacementListers,
+    PlacementReconciler,
+    Waiting,
+)
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, NotReachableError
@@ -51,7 +55,7 @@ class Rome:
         self.waiting = Waiting(self.cluster)
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
         tenants = Selection(keys.VIRTUAL_NODE, Object, self.namespace)
-        observed = Observed(
+        observed = PlacementListers(
             views.live(self.cluster, virtual),
             views.live(self.cluster, tenants),
             self.waiting.are_shown,

@@ -1,12 +1,13 @@
 """Looks at the pods of a namespace when its rules change, and until none is out of place."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from apis import keys, nodeselector, objects
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
@@ -17,14 +18,14 @@ from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import NONE, SELECTIONS, Found, Policies
-from controllers.offloading.placement.waiting import Waiting
 from controllers.views import View
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster, Selection, Watched
 from kube.events import Recorder
 from kube.informer import Change, Informer
 from kube.process import Loop
 from kube.runner import Runner, Source
-from kube.slim import PlacedPod
+from kube.scope import Scopes
+from kube.slim import Partial, PlacedPod
 
 LOOK_S: Final = 10.0
 """Until the next look, while a pod is out of place or may get a node that nobody tells of."""
@@ -34,13 +35,13 @@ KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
 @dataclass(frozen=True)
-class Observed:
+class PlacementListers:
     """What the process knows of whole kinds: the virtual nodes and policies, read only."""
 
     nodes: View
     virtual_nodes: View
     are_shown: Callable[[Key, Iterable[Key]], bool]
-    """Whether we are told when one of the pods that wait is bound (``waiting.Waiting``)."""
+    """Whether we are told when one of the pods that wait is bound (``Waiting``)."""
     policies: Callable[[str, Iterable[VirtualNode]], Awaitable[Found]]
     """What is found of ``policies.Policies`` in a namespace that is offloaded to these nodes."""
 
@@ -51,7 +52,7 @@ class PlacementReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: Observed,
+        observed: PlacementListers,
         *,
         events: Recorder,
         clock: Callable[[], datetime],
@@ -201,7 +202,7 @@ def controller(manager: Manager) -> Term:
 
     def loops() -> list[Loop]:
         waiting = Waiting(manager.live)
-        observed = Observed(
+        observed = PlacementListers(
             nodes=views.cached(nodes),
             virtual_nodes=views.cached(virtual_nodes),
             are_shown=waiting.are_shown,
@@ -229,3 +230,71 @@ def _by_spec(offloadings: Informer[Object]) -> Keys:
 
 def _by_offloading(change: Change[Object]) -> Iterable[Key]:
     return [] if forge.is_same_question(change.old, change.new) else [change.key]
+
+
+# Pods that wait for a node: a watch tells when one no longer waits --------------------------------
+
+UNBOUND: Final = Selection(keys.POD, Partial, fields="spec.nodeName=")
+
+
+class Waiting:
+    """Which pods were seen to wait, by whose question; a ``Loop``.
+
+    Nothing is watched while none waits: pods of namespaces that nobody offloads cost nothing here.
+    """
+
+    name = "waiting-pods"
+
+    def __init__(self, cluster: Watched) -> None:
+        self._cluster = cluster
+        self._pods: dict[Key, frozenset[Key]] = {}
+        self._changed = asyncio.Event()
+        self._watch: Scopes[Kind] = Scopes(self._follow)
+        self._shown: Informer[Partial] = Informer(UNBOUND)
+        self._wake: Callable[[Key], None] = lambda _asker: None
+
+    def subscribe(self, wake: Callable[[Key], None]) -> None:
+        """Call ``wake`` with who asked for a pod that is bound now, or gone."""
+        self._wake = wake
+
+    def are_shown(self, asker: Key, pods: Iterable[Key]) -> bool:
+        """Remember that ``pods``, and no others, wait; whether the watch shows all of them.
+
+        One that it does not show may have been bound already, and then nobody is told.
+        """
+        found = frozenset(pods)
+        if found:
+            self._pods[asker] = found
+        else:
+            self._pods.pop(asker, None)
+        self._changed.set()
+        return all(self._shown.get(key) is not None for key in found)
+
+    async def run(self) -> None:
+        """Watch as long as pods wait; it never ends by itself."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                await self._watch.keep(tasks, [UNBOUND.kind] if self._pods else [])
+                await self._changed.wait()
+
+    def is_alive(self) -> bool:
+        return True
+
+    async def drain(self) -> None:
+        return
+
+    async def _follow(self, _: Kind) -> None:
+        self._shown = Informer(UNBOUND)
+        self._shown.subscribe(self._on_change)
+        try:
+            await self._shown.run(self._cluster)
+        finally:
+            self._shown = Informer(UNBOUND)
+
+    def _on_change(self, change: Change[Partial]) -> None:
+        if change.new is not None:
+            return
+        for asker, pods in self._pods.items():
+            if change.key in pods:
+                self._wake(asker)
