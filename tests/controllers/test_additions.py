@@ -10,7 +10,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from apis.quotas import Demand
-from controllers.offloading.quota.additions import completed
+from controllers.offloading.quota.forge import completed
 from kube.cluster import Cluster, Selection
 from tests import factories
 

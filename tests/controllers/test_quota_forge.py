@@ -11,7 +11,7 @@ from apis.objects import Key, Object, named
 from apis.quantity import Quantity
 from apis.quotas import Demand, Grant
 from controllers.offloading.quota import forge
-from controllers.offloading.quota.forge import Account, Booking, Claim, Plan, Running
+from controllers.offloading.quota.forge import Account, Plan, Reservation, Running, ShadowPodDemand
 
 SPACE = "shop-rome"
 
@@ -26,19 +26,21 @@ def demand(cpu: str = "1") -> Demand:
     return Demand.of({"containers": [container]})
 
 
-def claim(name: str, cpu: str = "1", **rest: Any) -> Claim:
-    return Claim(Key(SPACE, name), f"uid-{name}", rest.pop("created", name), demand(cpu), **rest)
+def claim(name: str, cpu: str = "1", **rest: Any) -> ShadowPodDemand:
+    return ShadowPodDemand(
+        Key(SPACE, name), f"uid-{name}", rest.pop("created", name), demand(cpu), **rest
+    )
 
 
 def running(name: str, cpu: str = "1", *, is_over: bool = False) -> Running:
     return Running(f"uid-{name}", demand(cpu).usage, is_over)
 
 
-def booking(name: str, cpu: str = "1") -> Booking:
-    return Booking(Key(SPACE, name), f"uid-{name}", demand(cpu).usage)
+def booking(name: str, cpu: str = "1") -> Reservation:
+    return Reservation(Key(SPACE, name), f"uid-{name}", demand(cpu).usage)
 
 
-def account(*claims: Claim, **pods: Running) -> Account:
+def account(*claims: ShadowPodDemand, **pods: Running) -> Account:
     made = Account({one.key: one for one in claims})
     for name, pod in pods.items():
         made.put(Key(SPACE, name), pod)
@@ -120,7 +122,9 @@ def test_only_who_ran_before_is_welcome_whatever_changed(spec: Object, reason: s
 
 
 def test_what_cannot_be_read_waits_and_is_told_so() -> None:
-    odd = Claim(Key(SPACE, "odd"), "uid-odd", "", None, "spec.pod.containers must be a list")
+    odd = ShadowPodDemand(
+        Key(SPACE, "odd"), "uid-odd", "", None, "spec.pod.containers must be a list"
+    )
 
     made = forge.plan(grant(), [], account(odd), set())
 

@@ -12,7 +12,7 @@ from apis.quotas import Refusal
 from apis.resources import Resources
 from controllers.offloading.quota import taking
 from controllers.offloading.quota.bookings import Bookings
-from controllers.offloading.quota.forge import Account, Claim
+from controllers.offloading.quota.forge import Account, ShadowPodDemand
 from controllers.offloading.quota.taking import Additions
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
@@ -155,7 +155,7 @@ class Accounts:
         if not claim.was_admitted or growth != claim.growth:
             account.claims[key] = dataclasses.replace(claim, was_admitted=True, growth=growth)
 
-    def _claim(self, key: Key, shadow: SlimShadow) -> Claim:
+    def _claim(self, key: Key, shadow: SlimShadow) -> ShadowPodDemand:
         uid, created = shadow.metadata.uid, shadow.metadata.creation_timestamp or ""
         pod = self._pods.get(key)
         pod = pod if pod is not None and taking.owner_of(pod) == uid else None
@@ -165,10 +165,10 @@ class Accounts:
         try:
             demand = self._additions.demand(key.namespace, shadow.needs())
         except ValueError as error:
-            return Claim(key, uid, created, None, str(error), was_admitted)
+            return ShadowPodDemand(key, uid, created, None, str(error), was_admitted)
         is_as_created = shadow.metadata.generation <= 1
         growth = taking.growth(shadow, pod) if pod else None if is_as_created else demand
-        return Claim(key, uid, created, demand, "", was_admitted, growth)
+        return ShadowPodDemand(key, uid, created, demand, "", was_admitted, growth)
 
     def _forget(self, obj: SlimShadow | SlimPod) -> None:
         """Keep no account of a user who has nothing any more."""

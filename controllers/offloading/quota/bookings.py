@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from apis import objects, quotas, resources
 from apis.objects import Key, Object
 from apis.resources import Resources
-from controllers.offloading.quota.forge import Booking
+from controllers.offloading.quota.forge import Reservation
 from kube.informer import Change, Informer
 
 
@@ -17,7 +17,7 @@ class Bookings:
         self._granted: dict[str, dict[Key, Object]] = {}
         self._booked: dict[Key, Mapping[str, Object]] = {}
         self._withdrawn: dict[Key, AbstractSet[str]] = {}
-        self._drawn: Mapping[str, Booking] = {}
+        self._drawn: Mapping[str, Reservation] = {}
         quotas_.subscribe(self._on_quota)
 
     def quota_of(self, user: str) -> Key | None:
@@ -56,7 +56,7 @@ class Bookings:
         """Let nobody rest on those bookings of the Quota any more: they are about to go."""
         self._withdrawn[key] = uids
 
-    def draw(self, drawn: Mapping[str, Booking]) -> None:
+    def draw(self, drawn: Mapping[str, Reservation]) -> None:
         """Let those ShadowPods, by UID, have their Pods out of the reserve, and no others."""
         self._drawn = drawn
 

@@ -5,12 +5,13 @@ Pod is seen. So what runs and what is booked together are never less than what e
 who is killed when. Source: docs/parity.md § 4.10; SEC-A12.
 """
 
+import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from apis import objects, quotas, resources
 from apis.objects import Key, Object
@@ -24,7 +25,7 @@ NOTHING: Final[Resources] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Booking:
+class Reservation:
     """Room for the Pod of one ShadowPod: for a new one, or for one that is to take so much."""
 
     key: Key
@@ -32,7 +33,7 @@ class Booking:
     requests: Resources
 
     @classmethod
-    def parse(cls, entry: Object) -> "Booking":
+    def parse(cls, entry: Object) -> "Reservation":
         """Return the booking; ValueError where it is not one of ours."""
         key = Key(str(entry.get("namespace") or ""), str(entry.get("name") or ""))
         return cls(key, str(entry.get("uid") or ""), resources.parse(entry.get("requests")))
@@ -62,7 +63,7 @@ class Reserve:
 
 
 @dataclass(frozen=True)
-class Claim:
+class ShadowPodDemand:
     """A ShadowPod whose work is not over; ``demand`` is None where it cannot be read."""
 
     key: Key
@@ -100,7 +101,7 @@ class Running:
 class Account:
     """All of one user, by key: ShadowPods whose work is not over, and Pods that exist."""
 
-    claims: dict[Key, Claim] = field(default_factory=dict)
+    claims: dict[Key, ShadowPodDemand] = field(default_factory=dict)
     pods: dict[Key, Running] = field(default_factory=dict)
     """Read only: changed by ``put`` and ``drop``."""
     used: Resources = field(default_factory=dict)
@@ -133,39 +134,39 @@ class Plan(NamedTuple):
     """The Quota's next status, and who is told that he has to wait, by UID."""
 
     status: Object
-    made: Sequence[Booking]
+    made: Sequence[Reservation]
     """What of its bookings is new, and for a Pod that does not exist."""
     refused: Mapping[str, Refusal]
     ahead: Resources
     """What may be booked ahead, if nobody else has a reserve."""
 
 
-def bookings(quota: Object) -> list[Booking]:
+def bookings(quota: Object) -> list[Reservation]:
     """Return what is booked for Pods that were not seen yet."""
-    return [Booking.parse(one) for one in objects.status(quota).get("bookings") or []]
+    return [Reservation.parse(one) for one in objects.status(quota).get("bookings") or []]
 
 
-def orphans(held: Iterable[Booking], account: Account) -> list[Booking]:
+def orphans(held: Iterable[Reservation], account: Account) -> list[Reservation]:
     """Return the bookings without a Pod whose ShadowPod is gone, goes, or has finished."""
     known = {claim.uid for claim in account.claims.values()} | account.owners()
     return [booking for booking in held if booking.uid not in known]
 
 
-def idle(held: Iterable[Booking], account: Account) -> list[Booking]:
+def idle(held: Iterable[Reservation], account: Account) -> list[Reservation]:
     """Return the bookings for more than their Pod takes, and than it is to take."""
     found = [one for one in held if _is_of_more(one, account.taken)]
     asked = {one.uid: one.growth for one in account.claims.values()} if found else {}
     return [one for one in found if _usage(asked.get(one.uid)) != one.requests]
 
 
-def is_fulfilled(booking: Booking, account: Account) -> bool:
+def is_fulfilled(booking: Reservation, account: Account) -> bool:
     has = account.taken.get(booking.uid)
     return has is not None and not resources.more(booking.requests, has)
 
 
 def plan(
     grant: Grant,
-    held: Sequence[Booking],
+    held: Sequence[Reservation],
     account: Account,
     gone: AbstractSet[str],
     others: Resources = NOTHING,
@@ -203,7 +204,7 @@ def plan(
     )
 
 
-def _is_of_more(booking: Booking, taken: Mapping[str, Resources]) -> bool:
+def _is_of_more(booking: Reservation, taken: Mapping[str, Resources]) -> bool:
     """Whether there is a Pod that takes less than is booked for it."""
     has = taken.get(booking.uid)
     return has is not None and bool(resources.more(booking.requests, has))
@@ -213,7 +214,7 @@ def _usage(demand: Demand | None) -> Resources:
     return demand.usage if demand else NOTHING
 
 
-def _used(account: Account, kept: Mapping[str, Booking]) -> Resources:
+def _used(account: Account, kept: Mapping[str, Reservation]) -> Resources:
     """Return what is taken, and what is booked beyond that."""
     taken = account.taken
     rests = (resources.more(one.requests, taken.get(uid, NOTHING)) for uid, one in kept.items())
@@ -221,10 +222,10 @@ def _used(account: Account, kept: Mapping[str, Booking]) -> Resources:
 
 
 def _grown(
-    grant: Grant, account: Account, kept: Mapping[str, Booking], free: Resources
-) -> tuple[list[Booking], dict[str, Refusal]]:
+    grant: Grant, account: Account, kept: Mapping[str, Reservation], free: Resources
+) -> tuple[list[Reservation], dict[str, Refusal]]:
     """Return the bookings that grow, the oldest ShadowPod first, and why others do not."""
-    found: list[Booking] = []
+    found: list[Reservation] = []
     refused: dict[str, Refusal] = {}
     growing = [one for one in account.claims.values() if one.growth is not None]
     taken = account.taken
@@ -238,14 +239,14 @@ def _grown(
         if refusal := quotas.growth_refusal(grant, claim.growth, has, free):
             refused[claim.uid] = refusal
         elif claim.uid in kept or len(kept) + len(found) < MOST:
-            found.append(Booking(claim.key, claim.uid, wanted))
+            found.append(Reservation(claim.key, claim.uid, wanted))
             free = resources.less(free, more)
     return found, refused
 
 
 def drawn(
-    grant: Grant, made: Iterable[Booking], left: Resources
-) -> tuple[list[Booking], Resources]:
+    grant: Grant, made: Iterable[Reservation], left: Resources
+) -> tuple[list[Reservation], Resources]:
     """Return which of the bookings fit what is ``left`` of the reserve, and what is left then."""
     found = []
     for one in made:
@@ -265,10 +266,10 @@ def _half(amounts: Resources) -> Resources:
 
 
 def _served(
-    grant: Grant, waiting: Iterable[Claim], free: Resources, most: int
-) -> tuple[list[Booking], dict[str, Refusal]]:
+    grant: Grant, waiting: Iterable[ShadowPodDemand], free: Resources, most: int
+) -> tuple[list[Reservation], dict[str, Refusal]]:
     """Return the bookings of those who fit, by turns, and why the others do not."""
-    made: list[Booking] = []
+    made: list[Reservation] = []
     refused: dict[str, Refusal] = {}
     same: dict[object, Refusal] = {}
     for claim in sorted(waiting, key=lambda one: one.order):
@@ -276,12 +277,12 @@ def _served(
         if found is not None:
             refused[claim.uid] = same[claim.shape] = found  # less is free from now on, never more
         elif claim.demand is not None and len(made) < most:
-            made.append(Booking(claim.key, claim.uid, claim.demand.usage))
+            made.append(Reservation(claim.key, claim.uid, claim.demand.usage))
             free = resources.less(free, claim.demand.usage)
     return made, refused
 
 
-def _judged(grant: Grant, claim: Claim, free: Resources) -> Refusal | None:
+def _judged(grant: Grant, claim: ShadowPodDemand, free: Resources) -> Refusal | None:
     if claim.demand is None:
         return Refusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it again")
     if claim.was_admitted:
@@ -315,3 +316,61 @@ def _is_more_booked(before: Object, after: Object) -> bool:
     except (KeyError, ValueError):
         return True
     return bool(resources.more(resources.parse(after["booked"]), said))
+
+
+# What admission here adds to what a pod asks for: it counts before the Pod exists -----------------
+# Source: Kubernetes, "Limit Ranges" and "Pod Overhead"; docs/parity.md § 4.10.
+
+
+def completed(spec: Object, ranges: Iterable[Object], runtime_class: Object | None) -> Demand:
+    """Return what a Pod of ``spec`` will take; enforcement judges what ``spec`` says itself.
+
+    A container that neither requests nor limits a resource gets what a LimitRange says; of
+    several any one may be first, so the most counts.
+
+    Shape: ``ranges`` are LimitRanges as stored, where ``defaultRequest`` is filled in.
+
+    Raises:
+        ValueError: as ``Demand.of``.
+    """
+    said = Demand.of(spec)
+    default, overhead = _defaults(ranges), _overhead(runtime_class)
+    if not default and not overhead:
+        return said
+    filled = {
+        **spec,
+        **{
+            field: [_filled(one, default) for one in spec.get(field) or []]
+            for field in ("containers", "initContainers")
+        },
+        "overhead": resources.to_json(overhead),
+    }
+    return replace(said, usage=Demand.of(filled).usage)
+
+
+def _filled(container: Object, default: Resources) -> Object:
+    declared = container.get("resources") or {}
+    said = {**(declared.get("limits") or {}), **(declared.get("requests") or {})}
+    requests = {**resources.to_json(default), **said}
+    return {**container, "resources": {**declared, "requests": requests}}
+
+
+def _defaults(ranges: Iterable[Object]) -> Resources:
+    found: dict[str, Any] = {}
+    for one in ranges:
+        for limit in objects.spec(one).get("limits") or []:
+            if limit.get("type") == "Container":
+                for name, amount in _readable(limit.get("defaultRequest")).items():
+                    found[name] = max(found.get(name, amount), amount)
+    return found
+
+
+def _overhead(runtime_class: Object | None) -> Resources:
+    return _readable(((runtime_class or {}).get("overhead") or {}).get("podFixed"))
+
+
+def _readable(amounts: Object | None) -> Resources:
+    """Return the amounts; nothing of what cannot be read, since no pod's owner could mend that."""
+    with contextlib.suppress(ValueError):
+        return resources.parse(amounts)
+    return {}

@@ -12,7 +12,7 @@ from apis.objects import Key, Object
 from apis.quotas import Grant
 from controllers.offloading.quota import forge
 from controllers.offloading.quota.accounts import Accounts
-from controllers.offloading.quota.forge import Account, Booking
+from controllers.offloading.quota.forge import Account, Reservation
 from kube.cluster import Cluster
 
 ORPHAN_S: Final = 2.0
@@ -26,7 +26,7 @@ class Idle:
         self._cluster, self._accounts, self._tick = cluster, accounts, tick
         self._since: dict[Key, dict[str, float]] = {}
         self._seen: dict[Key, set[str]] = {}
-        self._had: dict[Key, dict[str, Booking]] = {}
+        self._had: dict[Key, dict[str, Reservation]] = {}
 
     def forget(self, key: Key) -> None:
         """Forget a Quota."""
@@ -34,7 +34,7 @@ class Idle:
             one.pop(key, None)
 
     async def gone(
-        self, grant: Grant, held: Sequence[Booking]
+        self, grant: Grant, held: Sequence[Reservation]
     ) -> tuple[AbstractSet[str], float | None]:
         """Return the bookings that nobody will use any more, and when to look again.
 
@@ -64,8 +64,8 @@ class Idle:
         return gone, ORPHAN_S / 4 if len(gone) < len(since) else None
 
     def _fulfilled(
-        self, key: Key, held: Sequence[Booking], account: Account
-    ) -> Mapping[str, Booking]:
+        self, key: Key, held: Sequence[Reservation], account: Account
+    ) -> Mapping[str, Reservation]:
         """Return the bookings whose Pod was seen to take what is booked, by UID."""
         had = self._had.get(key, {})
         self._had[key] = {
@@ -75,7 +75,7 @@ class Idle:
         }
         return self._had[key]
 
-    async def _is_gone(self, booking: Booking) -> bool:
+    async def _is_gone(self, booking: Reservation) -> bool:
         """Whether no Pod can come of it: asked of the server, since a cache may be behind."""
         if self._accounts.is_creating(booking.uid):
             return False

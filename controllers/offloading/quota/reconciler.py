@@ -19,7 +19,7 @@ from controllers.manager import Manager
 from controllers.offloading.quota import forge, taking
 from controllers.offloading.quota.accounts import Accounts
 from controllers.offloading.quota.bookings import granted_to
-from controllers.offloading.quota.forge import Booking, Plan, Reserve
+from controllers.offloading.quota.forge import Plan, Reservation, Reserve
 from controllers.offloading.quota.idle import Idle
 from controllers.offloading.quota.taking import Additions
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
@@ -75,7 +75,7 @@ class QuotaReconciler:
         self._free_at: dict[Key, float] = {}
         self._since: dict[Key, float] = {}
         self._left: dict[Key, Resources] = {}
-        self._drawn: dict[Key, dict[str, Booking]] = {}
+        self._drawn: dict[Key, dict[str, Reservation]] = {}
         self._bookings.draw({})
 
     async def reconcile(self, key: Key) -> float | None:
@@ -152,7 +152,7 @@ class QuotaReconciler:
 
     # The reserve -------------------------------------------------------------------------------
 
-    def _and_drawn(self, key: Key, held: Sequence[Booking]) -> list[Booking]:
+    def _and_drawn(self, key: Key, held: Sequence[Reservation]) -> list[Reservation]:
         """Return what is booked by name, and what was drawn and is to be named yet."""
         by_name = {one.uid for one in held}
         drawn = self._drawn.get(key, {}).items()
@@ -170,7 +170,7 @@ class QuotaReconciler:
         What is drawn was free at this look, too: a Pod that grew meanwhile comes first.
         """
         mine = {uid: one for uid, one in self._drawn.get(grant.key, {}).items() if uid not in gone}
-        found: list[Booking] = []
+        found: list[Reservation] = []
         if objects.status(quota).get("keeper") == self._term:
             left = self._left.get(grant.key, {})
             found, self._left[grant.key] = forge.drawn(grant, plan.made, left)
@@ -179,7 +179,7 @@ class QuotaReconciler:
         for one in found:
             self._tell(one.key)
 
-    def _all_drawn(self) -> dict[str, Booking]:
+    def _all_drawn(self) -> dict[str, Reservation]:
         return {uid: one for drawn in self._drawn.values() for uid, one in drawn.items()}
 
     async def _outlast(self, quota: Object, grant: Grant) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from apis import keys, objects, quantity, quotas
 from apis.objects import Key, Object
 from apis.quotas import Demand
-from controllers.offloading.quota.additions import completed
-from controllers.offloading.quota.forge import Running
+from controllers.offloading.quota.forge import Running, completed
 from controllers.offloading.shadowpod import changes
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
