@@ -9,9 +9,8 @@ from typing import Any
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers.offloading.quota.accounts import Accounts
+from controllers.offloading.quota.ledger import Accounts, AdmissionDefaults
 from controllers.offloading.quota.reconciler import QuotaReconciler
-from controllers.offloading.quota.taking import Additions
 from controllers.offloading.shadowpod import slim
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
@@ -49,7 +48,7 @@ class World:
         self.pods = Informer(Selection(keys.POD, SlimPod, self.namespace))
         self.ranges = Informer(Selection(keys.LIMIT_RANGE, Object, self.namespace))
         self.classes = Informer(Selection(keys.RUNTIME_CLASSES, Object))
-        self.additions = Additions(self.ranges, self.classes)
+        self.additions = AdmissionDefaults(self.ranges, self.classes)
         self.accounts = Accounts(self.quotas, self.shadows, self.pods, self.additions)
         self.quota = QuotaReconciler(
             self.ledger,

@@ -11,8 +11,8 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.quotas import Grant
 from controllers.offloading.quota import forge
-from controllers.offloading.quota.accounts import Accounts
 from controllers.offloading.quota.forge import Account, Reservation
+from controllers.offloading.quota.ledger import Accounts
 from kube.cluster import Cluster
 
 ORPHAN_S: Final = 2.0

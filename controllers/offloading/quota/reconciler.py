@@ -16,12 +16,10 @@ from apis.quotas import Grant, Refusal
 from apis.resources import Resources
 from controllers import concerns, selections
 from controllers.manager import Manager
-from controllers.offloading.quota import forge, taking
-from controllers.offloading.quota.accounts import Accounts
-from controllers.offloading.quota.bookings import granted_to
+from controllers.offloading.quota import forge, ledger
 from controllers.offloading.quota.forge import Plan, Reservation, Reserve
 from controllers.offloading.quota.idle import Idle
-from controllers.offloading.quota.taking import Additions
+from controllers.offloading.quota.ledger import Accounts, AdmissionDefaults, granted_to
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
 from kube.errors import ConflictError
@@ -261,7 +259,7 @@ def accounts_of(
     manager: Manager, shadow_pods: Informer[SlimShadow], pods: Informer[SlimPod]
 ) -> Accounts:
     """Return the accounts of all users, which follow the caches from now on."""
-    additions = Additions(
+    additions = AdmissionDefaults(
         manager.informer(selections.LIMIT_RANGES), manager.informer(selections.RUNTIME_CLASSES)
     )
     return Accounts(manager.informer(selections.QUOTAS), shadow_pods, pods, additions)
@@ -269,7 +267,7 @@ def accounts_of(
 
 def controller(
     manager: Manager,
-    ledger: Accounts,
+    accounts: Accounts,
     shadow_pods: Informer[SlimShadow],
     pods: Informer[SlimPod],
 ) -> Callable[[Callable[[Key], None]], Runner]:
@@ -281,10 +279,10 @@ def controller(
     )
 
     def of_user(change: Change[Any]) -> Iterable[Key]:
-        if not taking.is_news(change.old, change.new):
+        if not ledger.is_news(change.old, change.new):
             return []
-        users = {taking.creator(obj) for obj in (change.old, change.new) if obj}
-        return [key for user in users if (key := ledger.bookings.quota_of(user))]
+        users = {ledger.creator(obj) for obj in (change.old, change.new) if obj}
+        return [key for user in users if (key := accounts.bookings.quota_of(user))]
 
     sources: list[Source[Any]] = [
         Source(quotas),
@@ -296,7 +294,7 @@ def controller(
     def runner(tell: Callable[[Key], None]) -> Runner:
         term = secrets.token_hex(8)
         reconciler = QuotaReconciler(
-            manager.live, ledger, term=term, tell=tell, tick=time.monotonic
+            manager.live, accounts, term=term, tell=tell, tick=time.monotonic
         )
         return Runner("quota", reconciler, sources)
 

@@ -15,9 +15,9 @@ from apis.remap import Remap
 from controllers import fabric, selections, upkeep, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
-from controllers.offloading.quota import bookings
+from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
-from controllers.offloading.quota.accounts import Accounts
+from controllers.offloading.quota.ledger import Accounts
 from controllers.offloading.shadowpod import changes, forge, slim
 from controllers.offloading.shadowpod.contract import Ends, Ledger, NoEnds
 from controllers.offloading.shadowpod.growth import Growth
@@ -352,10 +352,10 @@ def controller(manager: Manager) -> Term:
     ends = slim.Ends(pods)
     reached = fabric.reached(manager)
     consumer = views.consumers(manager.informer(selections.PEER_NAMESPACES))
-    ledger: Accounts | None = None
+    accounts: Accounts | None = None
     if manager.limits.is_enforced:
-        ledger = quota.accounts_of(manager, shadow_pods, pods)
-        sources.append(Source(manager.informer(selections.QUOTAS), _by_quota(ledger)))
+        accounts = quota.accounts_of(manager, shadow_pods, pods)
+        sources.append(Source(manager.informer(selections.QUOTAS), _by_quota(accounts)))
 
     def runner() -> Runner:
         reconciler = ShadowPodReconciler(
@@ -363,7 +363,7 @@ def controller(manager: Manager) -> Term:
             events=manager.events,
             clock=manager.clock,
             find=slim.seen(shadow_pods, pods),
-            ledger=ledger,
+            ledger=accounts,
             permission=permission,
             ends=ends,
             reached=lambda twin: reached(consumer(twin)),
@@ -377,14 +377,14 @@ def controller(manager: Manager) -> Term:
             line=lambda key: consumer(key.namespace),
         )
 
-    if ledger is None:
+    if accounts is None:
         return lambda: [runner()]
-    quotas = quota.controller(manager, ledger, shadow_pods, pods)
+    quotas = quota.controller(manager, accounts, shadow_pods, pods)
 
     def both() -> list[Any]:
         made = runner()
         keeper = quotas(made.enqueue)
-        ledger.wake = keeper.enqueue
+        accounts.wake = keeper.enqueue
         return [made, keeper]
 
     return both
@@ -403,13 +403,13 @@ def by_policy(shadow_pods: Informer[SlimShadow]) -> Keys:
     return keys_of
 
 
-def _by_quota(ledger: Accounts) -> Keys:
+def _by_quota(accounts: Accounts) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        before, after = (bookings.booked(obj) if obj else {} for obj in (change.old, change.new))
-        news = bookings.news(before, after)
-        users = {bookings.granted_to(obj) for obj in (change.old, change.new) if obj}
+        before, after = (ledger.booked(obj) if obj else {} for obj in (change.old, change.new))
+        news = ledger.news(before, after)
+        users = {ledger.granted_to(obj) for obj in (change.old, change.new) if obj}
         if change.old and change.new and len(users) == 1:
             return news
-        return [*news, *(key for user in users for key in ledger.waiting(user))]
+        return [*news, *(key for user in users for key in accounts.waiting(user))]
 
     return keys_of
