@@ -7,8 +7,7 @@ from typing import Final
 
 from apis import conditions, keys, objects, quotas
 from apis.objects import Key, Object
-from controllers.offloading.quota.idle import ORPHAN_S
-from controllers.offloading.quota.reconciler import SETTLE_S
+from controllers.offloading.quota.reconciler import ORPHAN_S, SETTLE_S
 from tests.controllers.quotaworld import World, following, sized
 from tests.controllers.support import there
 from tests.controllers.test_quota import world

@@ -8,9 +8,14 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, named
-from controllers.offloading.quota.idle import ORPHAN_S
 from controllers.offloading.quota.ledger import Accounts
-from controllers.offloading.quota.reconciler import HELD_S, SETTLE_S, SHARE, QuotaReconciler
+from controllers.offloading.quota.reconciler import (
+    HELD_S,
+    ORPHAN_S,
+    SETTLE_S,
+    SHARE,
+    QuotaReconciler,
+)
 from controllers.offloading.shadowpod.reconciler import RETRY_S
 from kube.cluster import Cluster
 from kube.errors import InvalidError
