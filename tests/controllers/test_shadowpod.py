@@ -9,7 +9,7 @@ from apis import apply, conditions, keys, podaffinity, podpolicies, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
 from controllers.offloading.shadowpod import forge, slim
-from controllers.offloading.shadowpod.permission import Permission
+from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler, by_policy
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError, KubeError, NotFoundError, refusal

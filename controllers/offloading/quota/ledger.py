@@ -17,7 +17,7 @@ from controllers.offloading.quota.forge import (
     ShadowPodDemand,
     completed,
 )
-from controllers.offloading.shadowpod import changes
+from controllers.offloading.shadowpod import forge
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.informer import Change, Informer
 
@@ -94,7 +94,7 @@ def growth_of(shadow: SlimShadow, pod: SlimPod) -> Demand | None:
     if shadow.metadata.generation <= 1:
         return None
     with contextlib.suppress(ValueError):  # who brings the Pod to it says so
-        return changes.grown({"spec": {"pod": shadow.needs()}}, {"spec": pod.needs()})
+        return forge.grown({"spec": {"pod": shadow.needs()}}, {"spec": pod.needs()})
     return None
 
 

@@ -1,15 +1,31 @@
-"""The Pod that a ShadowPod asks for, and the status that the Pod gives back."""
+"""The Pod of a ShadowPod: what it is, whether it may be, how it changes, which status it gives."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from apis import apply, conditions, keys, objects, orders, podclaims
-from apis.objects import Object
-from apis.podpolicies import Policy
-from apis.quotas import Refusal
+from apis import (
+    apply,
+    conditions,
+    keys,
+    objects,
+    orders,
+    podaffinity,
+    podclaims,
+    podfields,
+    podpolicies,
+    podsecurity,
+    podspecs,
+    quotas,
+    resources,
+    whose,
+)
+from apis.objects import Key, Object
+from apis.podpolicies import PRIVILEGED, Policy
+from apis.quotas import Demand, Refusal
 from apis.remap import Remap
-from controllers.offloading.shadowpod import changes
+from apis.validation import DeniedError
 
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
 ADMITTED: Final = "Admitted"
@@ -34,7 +50,7 @@ def pod(shadow: Object, reached: Remap | None = None, policy: Policy = DEFAULT_P
     """
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     made = {**apply.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
-    spec = podclaims.listed(changes.created(shadow["spec"]["pod"]), policy.claim_annotation_domains)
+    spec = podclaims.listed(created_spec(shadow["spec"]["pod"]), policy.claim_annotation_domains)
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
         spec = {**spec, "hostAliases": aliases}
@@ -145,7 +161,7 @@ def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime
     found = before.get("conditions") or []
     wanted = {**before, "phase": phase(seen) or "Unknown"}
     if refusal is None or refusal.reason == FAILED_UPDATE:
-        wanted |= changes.followed(shadow)
+        wanted |= followed(shadow)
     if refusal or found:
         said = ("False", *refusal) if refusal else ("True", "Updated", "")
         wanted["conditions"] = list(conditions.set_(found, keys.UPDATED_CONDITION, *said, now))
@@ -177,3 +193,192 @@ def _admitted(
 ) -> list[Object]:
     found = before.get("conditions") or []
     return list(conditions.set_(found, ADMITTED, status_, reason, message, now))
+
+
+# How a Pod is brought to the specification of its ShadowPod, as far as Kubernetes lets it ---------
+# Source: docs/parity.md § 5.5.2; Kubernetes, "Pod update and replacement", "Resize CPU and Memory
+# Resources assigned to Containers", "Ephemeral Containers".
+
+_CONTAINERS: Final = ("containers", "initContainers")
+_BARE: Final[Object] = {"resources": {}}
+"""What a container has that says nothing of it."""
+
+
+class PodChange(NamedTuple):
+    """One request; ``subresource`` is empty for the Pod itself."""
+
+    subresource: str
+    patch: Object
+
+
+def is_behind(shadow: Object) -> bool:
+    """Whether the specification changed since the Pod was last brought to it.
+
+    The first one is what the Pod was created with.
+    """
+    generation = shadow["metadata"].get("generation") or 1
+    return bool(generation > max(1, observed_generation(shadow)))
+
+
+def observed_generation(shadow: Object) -> int:
+    """Return the generation that the Pod was last brought to, 0 if it is the one it began with."""
+    return int(objects.status(shadow).get("observedGeneration") or 0)
+
+
+def followed(shadow: Object) -> Object:
+    """Return what the status says besides once the Pod follows the specification."""
+    generation = shadow["metadata"].get("generation") or 1
+    return {"observedGeneration": generation} if generation > 1 else {}
+
+
+def created_spec(spec: Object) -> Object:
+    """Return the PodSpec to create: ephemeral containers come to a Pod that exists."""
+    return {name: value for name, value in spec.items() if name != "ephemeralContainers"}
+
+
+def pod_changes(shadow: Object, pod: Object) -> list[PodChange]:
+    """Return the requests that are missing, each a merge patch with the version it starts from.
+
+    Shape: ``shadow`` and ``pod`` are whole. Each starts from the version of ``pod``, so a caller
+    sends one, and asks again with what it made.
+    """
+    wanted, found = shadow["spec"].get("pod") or {}, pod["spec"]
+    made = [
+        PodChange("", _plain(wanted, found)),
+        PodChange("resize", _resized(wanted, found)),
+        PodChange("ephemeralcontainers", _ephemeral(wanted, found)),
+    ]
+    return [PodChange(part, _guarded(pod, spec)) for part, spec in made if spec]
+
+
+def _guarded(pod: Object, spec: Object) -> Object:
+    metadata = {"uid": objects.uid(pod), "resourceVersion": pod["metadata"]["resourceVersion"]}
+    return {"metadata": metadata, "spec": spec}
+
+
+def _plain(wanted: Object, found: Object) -> Object:
+    images = {name: _images(wanted, found, name) for name in _CONTAINERS}
+    changed = {name: made for name, made in images.items() if made}
+    deadline = wanted.get("activeDeadlineSeconds")
+    if deadline is not None and deadline != found.get("activeDeadlineSeconds"):
+        changed["activeDeadlineSeconds"] = deadline
+    have = found.get("tolerations") or []
+    tolerations = podfields.tolerations(have, wanted.get("tolerations") or [])
+    return changed if tolerations == have else {**changed, "tolerations": tolerations}
+
+
+def _resized(wanted: Object, found: Object) -> Object:
+    sizes = {name: _sizes(wanted, found, name) for name in _CONTAINERS}
+    return {name: made for name, made in sizes.items() if made}
+
+
+def _images(wanted: Object, found: Object, name: str) -> list[Object]:
+    asked = {one["name"]: one.get("image") for one in wanted.get(name) or []}
+    return _with(found, name, lambda one: {"image": asked.get(one["name"]) or one["image"]})
+
+
+def _sizes(wanted: Object, found: Object, name: str) -> list[Object]:
+    asked = {one["name"]: one.get("resources") or {} for one in wanted.get(name) or []}
+    return _with(found, name, lambda one: {"resources": _size(one, asked.get(one["name"], {}))})
+
+
+def _size(have: Object, asked: Object) -> Object:
+    """Return the resources of a container; what only admission gave it stays."""
+    sizes = dict(have.get("resources") or {})
+    for part in ("requests", "limits"):
+        if amounts := {**(sizes.get(part) or {}), **(asked.get(part) or {})}:
+            sizes[part] = amounts
+    return sizes
+
+
+def _with(found: Object, name: str, field: Callable[[Object], Object]) -> list[Object]:
+    """Return the containers of ``found``, each with its new ``field``; [] if nothing differs."""
+    have = found.get(name) or []
+    made = [{**one, **field(one)} for one in have]
+    return [] if all(field(one).items() <= {**_BARE, **one}.items() for one in have) else made
+
+
+def _ephemeral(wanted: Object, found: Object) -> Object:
+    have = found.get("ephemeralContainers") or []
+    names = {one["name"] for one in have}
+    more = [one for one in wanted.get("ephemeralContainers") or [] if one["name"] not in names]
+    return {"ephemeralContainers": [*have, *more]} if more else {}
+
+
+def unreadable(shadow: Object) -> Refusal | None:
+    """Return which amount cannot be read; who sends that to an API server keeps it busy for long.
+
+    Source: docs/parity.md SEC-A13.
+    """
+    try:
+        quotas.check(shadow["spec"]["pod"])
+    except ValueError as error:
+        return Refusal(quotas.UNREADABLE, str(error))
+    return None
+
+
+def grown(shadow: Object, pod: Object) -> Demand | None:
+    """Return what the Pod will take once it is of the size that was asked for; None if not more.
+
+    Shape: of both the containers, with their names and resources, suffice.
+
+    Raises:
+        ValueError: as ``Demand.of``.
+    """
+    wanted, found = shadow["spec"].get("pod") or {}, pod["spec"]
+    demand = Demand.of({**found, **_resized(wanted, found)})
+    return demand if resources.more(demand.usage, Demand.of(found).usage) else None
+
+
+# Whether a Pod may be made of a ShadowPod as the provider's policy says now -----------------------
+# Admission judged it when it came; what was narrowed since counts for the next Pod, not for one
+# that runs. Source: docs/parity.md § 3.8; SEC-A2.
+
+_View: TypeAlias = Callable[[], Mapping[Key, Object]]
+
+
+def _nothing() -> Mapping[Key, Object]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Permission:
+    """The provider's policies and the namespaces of its consumers, as they are now."""
+
+    policies: _View
+    namespaces: _View = _nothing
+
+    def refusal(self, shadow: Object) -> str:
+        """Return why no Pod may be made of ``shadow``, "" if one may."""
+        spec = created_spec(shadow["spec"]["pod"])
+        try:
+            policy = self._policy(shadow, spec)
+            for complaint in podspecs.complaints(spec, policy):
+                return f"spec.pod.{complaint}: {podspecs.cure(complaint)}"
+            if policy.level != PRIVILEGED:
+                for complaint in podsecurity.app_armor(objects.annotations(shadow)):
+                    return f"{complaint}: {podspecs.cure(complaint)}"
+        except DeniedError as error:
+            return str(error)
+        return ""
+
+    def policy(self, shadow: Object) -> Policy:
+        """Return the policy for the consumer of ``shadow``."""
+        return podpolicies.of(self._consumer(shadow), self.policies())
+
+    def version(self) -> frozenset[tuple[str, int]]:
+        """Return which rules these are: another one, and what was refused is judged again."""
+        return frozenset(
+            (key.name, int(policy["metadata"].get("generation") or 0))
+            for key, policy in self.policies().items()
+        )
+
+    def _consumer(self, shadow: Object) -> str:
+        where = objects.key_of(shadow).namespace
+        return whose.consumer_of(self.namespaces().get(Key("", where)))
+
+    def _policy(self, shadow: Object, spec: Object) -> Policy:
+        namespaces, consumer = self.namespaces(), self._consumer(shadow)
+        named = [namespaces.get(Key("", name)) for name in podaffinity.looked_up(spec)]
+        policy = podpolicies.of(consumer, self.policies())
+        return policy.where(podaffinity.own(named, consumer))

@@ -9,7 +9,7 @@ import logging
 from apis import keys, objects, quotas
 from apis.objects import Object
 from apis.quotas import Refusal
-from controllers.offloading.shadowpod import changes, forge
+from controllers.offloading.shadowpod import forge
 from controllers.offloading.shadowpod.contract import Ledger
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError, NotFoundError
@@ -28,12 +28,12 @@ class Growth:
 
         What it takes more has to be booked before.
         """
-        if refusal := changes.unreadable(shadow):
+        if refusal := forge.unreadable(shadow):
             return False, refusal
         if self._ledger is None:
             return True, None
         try:
-            demand = changes.grown(shadow, existing)
+            demand = forge.grown(shadow, existing)
         except ValueError as error:
             return False, Refusal(quotas.UNREADABLE, str(error))
         if demand is None or self._ledger.covers(shadow, demand.usage):
@@ -49,7 +49,7 @@ class Growth:
     async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
         """Make one request after the other."""
         key = objects.key_of(existing)
-        while missing := changes.of(shadow, existing):
+        while missing := forge.pod_changes(shadow, existing):
             part, patch = missing[0]
             logger.info("Updating pod", extra={"pod": str(key), "part": part or "spec"})
             try:

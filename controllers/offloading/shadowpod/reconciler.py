@@ -18,10 +18,10 @@ from controllers.manager import Manager, Term
 from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
 from controllers.offloading.quota.ledger import Accounts
-from controllers.offloading.shadowpod import changes, forge, slim
+from controllers.offloading.shadowpod import forge, slim
 from controllers.offloading.shadowpod.contract import Ends, Ledger, NoEnds
+from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.growth import Growth
-from controllers.offloading.shadowpod.permission import Permission
 from controllers.offloading.shadowpod.slim import Find, SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError
@@ -187,7 +187,7 @@ class ShadowPodReconciler:
         return _version(shadow), self._permission.version() if self._permission else None
 
     async def _keep(self, key: Key, shadow: Object, existing: Object) -> None:
-        if changes.is_behind(shadow):
+        if forge.is_behind(shadow):
             shadow = await self._follow(key, shadow)
         await self._keep_metadata(shadow, existing)
         await self._write(shadow, forge.status(shadow, existing, self._clock()))
@@ -261,7 +261,7 @@ class ShadowPodReconciler:
         return created
 
     def _check(self, shadow: Object) -> None:
-        if refusal := changes.unreadable(shadow):
+        if refusal := forge.unreadable(shadow):
             raise InvalidError(refusal.message)
         if self._permission and (said := self._permission.refusal(shadow)):
             raise NotAllowedError(said)
@@ -298,10 +298,10 @@ class ShadowPodReconciler:
     async def _keep_metadata(self, shadow: Object, existing: Object) -> None:
         """Bring labels and annotations to those of the ShadowPod: what it lost goes here, too."""
         wanted = forge.metadata(shadow, self._policy(shadow))
-        if changes := apply.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
-            metadata = {"uid": objects.uid(existing), **changes}
+        if patch := apply.patch(existing, wanted, self._unrecorded_of(existing, wanted)):
+            metadata = {"uid": objects.uid(existing), **patch}
             await self._cluster.patch(keys.POD, objects.key_of(existing), {"metadata": metadata})
-            if apply.taken_off(changes):
+            if apply.taken_off(patch):
                 self._tell_left_out(shadow)
 
     def _unrecorded_of(self, existing: Object, wanted: Object) -> Names:
