@@ -212,7 +212,7 @@ async def test_a_pod_that_ended_and_went_before_anybody_looked_is_not_made_again
         events=Told(cluster).recorder,
         clock=lambda: NOW,
         find=slim.seen(shadows, pods),
-        ends=slim.Ends(pods),
+        ends=slim.FinalPhases(pods),
     )
     async with running(shadows.run(cluster), pods.run(cluster)):
         await shadows.synced.wait()

@@ -1,16 +1,18 @@
 """Creates the Pod of a ShadowPod, keeps its metadata, and reports its phase."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from apis import apply, keys, objects
+from apis import apply, keys, objects, quotas
 from apis.apply import Names
 from apis.objects import Key, Object
 from apis.podpolicies import Policy
+from apis.quotas import Refusal
 from apis.remap import Remap
 from controllers import fabric, selections, upkeep, views
 from controllers.concerns import Keys
@@ -19,12 +21,10 @@ from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
 from controllers.offloading.quota.ledger import Accounts
 from controllers.offloading.shadowpod import forge, slim
-from controllers.offloading.shadowpod.contract import Ends, Ledger, NoEnds
 from controllers.offloading.shadowpod.forge import Permission
-from controllers.offloading.shadowpod.growth import Growth
-from controllers.offloading.shadowpod.slim import Find, SlimPod, SlimShadow
+from controllers.offloading.shadowpod.slim import FinalPhases, Find, SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
-from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError
+from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError, NotFoundError
 from kube.events import Recorder
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
@@ -59,13 +59,13 @@ class ShadowPodReconciler:
         clock: Callable[[], datetime],
         tick: Callable[[], float] = time.monotonic,
         find: Find | None = None,
-        ledger: Ledger | None = None,
+        ledger: Accounts | None = None,
         permission: Permission | None = None,
-        ends: Ends | None = None,
+        ends: FinalPhases | None = None,
         reached: Callable[[str], Remap] = lambda _twin: Remap(),
     ) -> None:
         self._reached = reached
-        self._seen_ends = ends or NoEnds()
+        self._final_phases = ends or FinalPhases()
         self._cluster = cluster
         self._find = find or cluster.get
         self._events = events
@@ -118,9 +118,9 @@ class ShadowPodReconciler:
         """Whether no Pod is made of it any more: finished work is not started again."""
         if forge.is_finished(shadow):
             await self._write(shadow, forge.ended(shadow))
-            self._seen_ends.forget(shadow)
+            self._final_phases.forget(shadow)
             await self._stop(key, shadow)
-        elif phase := self._seen_ends.of(shadow):
+        elif phase := self._final_phases.of(shadow):
             await self._write(shadow, {**objects.status(shadow), "phase": phase})
         elif forge.ends_within_s(shadow) is not None:
             await self._end(key)  # its consumer is about to delete it
@@ -349,7 +349,7 @@ def controller(manager: Manager) -> Term:
     namespaces = manager.informer(selections.PEER_NAMESPACES)
     sources.append(Source(policies, by_policy(shadow_pods)))
     permission = Permission(policies.items, namespaces.items)
-    ends = slim.Ends(pods)
+    ends = slim.FinalPhases(pods)
     reached = fabric.reached(manager)
     consumer = views.consumers(manager.informer(selections.PEER_NAMESPACES))
     accounts: Accounts | None = None
@@ -413,3 +413,61 @@ def _by_quota(accounts: Accounts) -> Keys:
         return [*news, *(key for user in users for key in accounts.waiting(user))]
 
     return keys_of
+
+
+# Brings a Pod that exists to a specification that changed: what it takes more is booked before ----
+# Source: docs/parity.md § 4.10.
+
+
+class Growth:
+    """Without a ``ledger`` every Pod may grow."""
+
+    def __init__(self, cluster: Cluster, ledger: Accounts | None) -> None:
+        self._cluster, self._ledger = cluster, ledger
+
+    def may_become(self, shadow: Object, existing: Object) -> tuple[bool, Refusal | None]:
+        """Return whether the Pod may be as ``shadow`` says now, or why not, once that is judged.
+
+        What it takes more has to be booked before.
+        """
+        if refusal := forge.unreadable(shadow):
+            return False, refusal
+        if self._ledger is None:
+            return True, None
+        try:
+            demand = forge.grown(shadow, existing)
+        except ValueError as error:
+            return False, Refusal(quotas.UNREADABLE, str(error))
+        if demand is None or self._ledger.covers(shadow, demand.usage):
+            return True, None
+        return False, self._ledger.refusal(shadow)
+
+    async def change(self, shadow: Object, existing: Object) -> Refusal | None:
+        """Make the Pod as ``shadow`` says while its booking is kept; return why it was refused."""
+        ledger = self._ledger
+        with ledger.creating(objects.uid(shadow)) if ledger else contextlib.nullcontext():
+            return await self._change(shadow, existing)
+
+    async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
+        """Make one request after the other."""
+        key = objects.key_of(existing)
+        while missing := forge.pod_changes(shadow, existing):
+            part, patch = missing[0]
+            logger.info("Updating pod", extra={"pod": str(key), "part": part or "spec"})
+            try:
+                made = await self._cluster.patch(keys.POD, key, patch, subresource=part)
+            except (ForbiddenError, InvalidError) as error:
+                return Refusal(forge.FAILED_UPDATE, str(error))
+            except NotFoundError:
+                if not part or not await self._is_there(existing):
+                    raise
+                lack = f"the Kubernetes of this cluster has no pods/{part}"
+                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {lack}")
+            if made["metadata"]["resourceVersion"] == existing["metadata"]["resourceVersion"]:
+                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}")
+            existing = made
+        return None
+
+    async def _is_there(self, pod: Object) -> bool:
+        found = await self._cluster.get_live(keys.POD, objects.key_of(pod))
+        return found is not None and objects.uid(found) == objects.uid(pod)

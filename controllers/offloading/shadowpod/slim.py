@@ -124,15 +124,16 @@ def _decoded(raw: msgspec.Raw) -> Object:
     return msgspec.json.decode(raw, type=dict[str, Any])
 
 
-class Ends:
+class FinalPhases:
     """How Pods ended, as they were seen to: one may be gone before a worker looks at it.
 
     How the containers of a Pod end that is being deleted is no end of its work.
     """
 
-    def __init__(self, pods: Informer[SlimPod]) -> None:
+    def __init__(self, pods: Informer[SlimPod] | None = None) -> None:
         self._phases: dict[str, str] = {}
-        pods.subscribe(self._on_pod)
+        if pods:
+            pods.subscribe(self._on_pod)
 
     def of(self, shadow: Mapping[str, Any]) -> str:
         """Return the final phase of the Pod of ``shadow``; empty while none was seen."""
