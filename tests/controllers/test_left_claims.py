@@ -11,14 +11,15 @@ from apis.objects import Key, Kind, Object, named
 from controllers import views
 from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
+    MOST_OF_TEXT,
     SOURCE_RETRY_S,
     LeftClaimReconciler,
     LeftVolumeReconciler,
     PlaceholderReconciler,
+    SlimClaim,
     StorageReconciler,
     controller,
 )
-from controllers.offloading.storage.slim import MOST, Claim
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
@@ -188,9 +189,9 @@ def test_a_cache_keeps_little_of_a_large_claim() -> None:
     large["spec"]["selector"] = {"matchLabels": {"a": "x" * 100_000}}
     large["spec"]["volumeName"] = "v" * 100_000
 
-    kept = msgspec.convert(large, Claim)
+    kept = msgspec.convert(large, SlimClaim)
 
-    assert len(msgspec.json.encode(kept)) < 4 * MOST
+    assert len(msgspec.json.encode(kept)) < 4 * MOST_OF_TEXT
     assert forge.is_ours(kept.to_object())
     assert kept.key == HERE
 

@@ -4,14 +4,15 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from apis import conditions, keys, objects, volumes, whose
-from apis.objects import Key, Object
+from apis.objects import Key, Meta, Object
 from controllers import selections, upkeep, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.forge import READY
-from controllers.offloading.storage import forge, slim
-from controllers.offloading.storage.slim import Claim
+from controllers.offloading.storage import forge
 from controllers.views import View
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -66,7 +67,7 @@ class StorageReconciler:
         where = objects.key_of(claim).namespace
         label = f"{keys.VIRTUAL_CLAIM_NAMESPACE}={where}"
         real = await self._cluster.list(Selection(KIND, Partial, keys.STORAGE_NAMESPACE, label))
-        near = await self._cluster.list(Selection(KIND, slim.Claim, where))
+        near = await self._cluster.list(Selection(KIND, SlimClaim, where))
         virtual = {
             one.metadata.uid
             for one in near.items.values()
@@ -167,7 +168,7 @@ class LeftClaimReconciler:
         if where is not None:
             return forge.is_for(real, await self._cluster.get_live(KIND, where))
         namespace = objects.labels(real).get(keys.VIRTUAL_CLAIM_NAMESPACE, "")
-        near = await self._cluster.list(Selection(KIND, slim.Claim, namespace))
+        near = await self._cluster.list(Selection(KIND, SlimClaim, namespace))
         return any(forge.is_for(real, one.to_object()) for one in near.items.values())
 
 
@@ -249,10 +250,64 @@ class PlaceholderReconciler:
         )
 
 
+# What is kept of each claim of the cluster: whether it concerns us, and nothing large -------------
+# Anybody who may create claims chooses how large they are and how many; the rest is read from the
+# server where it is needed. Source: docs/parity.md H18.
+
+MOST_OF_TEXT: int = 253
+"""Characters of a text, as many as a name may have."""
+
+
+class ProvisioningAnnotations(msgspec.Struct, gc=False, omit_defaults=True):
+    """Those of provisioning, the others left out."""
+
+    older: str = msgspec.field(default="", name=keys.STORAGE_PROVISIONERS[0])
+    newer: str = msgspec.field(default="", name=keys.STORAGE_PROVISIONERS[1])
+    node: str = msgspec.field(default="", name=keys.SELECTED_NODE)
+
+    def __post_init__(self) -> None:
+        self.older, self.newer = self.older[:MOST_OF_TEXT], self.newer[:MOST_OF_TEXT]
+        self.node = self.node[:MOST_OF_TEXT]
+
+
+class ClaimMeta(Meta, gc=False, frozen=True, omit_defaults=True):
+    """Which claim it is."""
+
+    annotations: ProvisioningAnnotations | None = None
+
+
+class ClaimSpec(msgspec.Struct, gc=False, omit_defaults=True, rename="camel"):
+    """Its class, and whether it has a volume."""
+
+    storage_class_name: str | None = None
+    volume_name: str = ""
+
+    def __post_init__(self) -> None:
+        self.storage_class_name = (self.storage_class_name or "")[:MOST_OF_TEXT]
+        self.volume_name = self.volume_name[:MOST_OF_TEXT]
+
+
+class SlimClaim(msgspec.Struct, gc=False):
+    """A claim as the cache keeps it."""
+
+    metadata: ClaimMeta
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+
+    @property
+    def key(self) -> Key:
+        """Return where it is."""
+        return Key(self.metadata.namespace, self.metadata.name)
+
+    def to_object(self) -> Object:
+        """Return it as an object: a new dict each time."""
+        made: Object = msgspec.to_builtins(self)
+        return made
+
+
 # Which changes concern which claim of the virtual class ------------------------------------------
 
 
-CLAIMS: Final = Selection(keys.PERSISTENT_VOLUME_CLAIM, Claim)
+CLAIMS: Final = Selection(keys.PERSISTENT_VOLUME_CLAIM, SlimClaim)
 VOLUMES: Final = selections.every(keys.PERSISTENT_VOLUME)
 
 
@@ -261,7 +316,7 @@ def controller(manager: Manager) -> Term:
     maps = manager.informer(selections.NAMESPACE_MAPS)
     offloadings = manager.informer(selections.OFFLOADINGS)
 
-    def by_real(change: Change[Claim]) -> Iterable[Key]:
+    def by_real(change: Change[SlimClaim]) -> Iterable[Key]:
         if change.key.namespace != keys.STORAGE_NAMESPACE:
             is_ours = change.new is not None and forge.is_ours(change.new.to_object())
             return [change.key] if is_ours else []
@@ -319,10 +374,10 @@ def _where(offloading: Object | None) -> set[str]:
     return {cluster for cluster, found in told.items() if conditions.find(found, READY)}
 
 
-def _left(claims: Informer[Claim], volumes: Informer[Object]) -> list[Source[Any]]:
+def _left(claims: Informer[SlimClaim], volumes: Informer[Object]) -> list[Source[Any]]:
     """Return what tells that a real claim may be left: it, its claim, or that one's volume."""
 
-    def left(change: Change[Claim]) -> Iterable[Key]:
+    def left(change: Change[SlimClaim]) -> Iterable[Key]:
         """Yield the real claim itself, at first, and that of a claim that has gone."""
         if change.key.namespace == keys.STORAGE_NAMESPACE:
             return [change.key] if change.old is None else []
