@@ -34,7 +34,7 @@ from controllers.offloading.namespacemap.reconciler import NamespaceMapReconcile
 from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
 from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
 from controllers.offloading.virtualnode import reconciler as virtualnode
-from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.peers import KINDS

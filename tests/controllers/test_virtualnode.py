@@ -11,7 +11,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import DRAIN_TIMEOUT, VirtualNode, drain_timeout
 from controllers import selections, views
 from controllers.offloading.virtualnode.forge import lifecycle, rights
-from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError

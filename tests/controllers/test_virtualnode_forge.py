@@ -11,8 +11,8 @@ from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy, VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
 from controllers.offloading.virtualnode import loop
-from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
-from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
+from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from kube import errors
 from kubelet import settings as kubelet_settings
 from reflector import settings as reflector_settings
@@ -139,13 +139,13 @@ def test_each_container_understands_its_arguments() -> None:
         ingressClasses=[{"ingressClassName": "theirs"}],
         storageClasses=[{"storageClassName": "disk"}],
     )
-    arguments = {
+    made = {
         name: [each.replace("$(POD_IP)", "10.0.0.1") for each in container["args"]]
         for name, container in containers.items()
     }
 
-    kubelet = kubelet_settings._parser().parse_args(arguments["kubelet"])  # noqa: SLF001  # its flags
-    reflector = reflector_settings._parser().parse_args(arguments["reflector"])  # noqa: SLF001  # its flags
+    kubelet = kubelet_settings._parser().parse_args(made["kubelet"])  # noqa: SLF001  # its flags
+    reflector = reflector_settings._parser().parse_args(made["reflector"])  # noqa: SLF001  # its flags
 
     assert kubelet.nodename == reflector.nodename == "milan"
     assert "kubeconfig-milan" in {
@@ -181,7 +181,7 @@ def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_an
     cluster = LocalCluster("rome", siblings=lambda _: nodes)
     options = template()
 
-    told = [arguments.of_reflector(node, options, cluster) for node in nodes]
+    told = [deployment.reflector_arguments(node, options, cluster) for node in nodes]
 
     for each in told:
         assert "--enable-ingress=true" in each
@@ -196,14 +196,14 @@ def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None
     }
     taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
 
-    assert {f"--{flag}" for flag in arguments.EXTRA_OF[name]} <= taken
+    assert {f"--{flag}" for flag in deployment.EXTRA_OF[name]} <= taken
 
 
 def test_arguments_that_nobody_takes_are_left_out_and_named() -> None:
     extra = ["--enable-storage", "--node-ping-interval=5s"]
     containers = forged(template(extraArgs=extra))
 
-    assert arguments.unknown(extra) == ["--enable-storage"]
+    assert deployment.unknown_arguments(extra) == ["--enable-storage"]
     assert "--node-ping-interval=5s" in containers["kubelet"]["args"]
     assert "--enable-storage" not in [
         *containers["kubelet"]["args"],
@@ -221,8 +221,8 @@ def test_create_node_is_the_virtual_nodes_word_first(
     obj = node(createNode=own)
     made = deployment.deployment(obj, template(createNode=common), LOCAL)
 
-    arguments = made["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert f"--create-node={expected}" in arguments
+    said = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--create-node={expected}" in said
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
         named(keys.IP, Key("liqo", "api"), spec={"ip": "10.96.0.1"}, status={"ip": "10.70.0.1"}),
         named(keys.IP, Key("liqo", "new"), spec={"ip": "10.96.0.2"}),
     ]
-    known = arguments.fabric(networks, servers)
+    known = deployment.fabric(networks, servers)
     local = LocalCluster("rome", fabric=lambda: known)
 
     made = deployment.deployment(node(), template(), local)

@@ -22,7 +22,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers.offloading.virtualnode.forge import arguments
+from controllers.offloading.virtualnode.forge import deployment
 from kube.client import ClusterClient
 from sandbox import pair
 from tests import scraping
@@ -299,14 +299,14 @@ async def until_as_before(streams: Streams, files: int) -> str:
 async def refusals(both: world.Pair) -> str:
     """Return what the virtual kubelet said of streams that it refused, "" if it refused none."""
     key = await vk.pod(both)
-    path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={arguments.KUBELET}"
+    path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log?container={deployment.KUBELET}"
     lines = (await both.rome.get_text(path)).splitlines()
     return "\n".join(line for line in lines if "Refused a stream" in line)
 
 
 async def streams_open(own: Kubectl, pod: str, token: str) -> int:
     """Return how many streams the virtual kubelet in ``pod`` says that it carries."""
-    kept = ("exec", "-i", pod, "-c", arguments.KUBELET, "--", "python3", "-c", SCRAPER)
+    kept = ("exec", "-i", pod, "-c", deployment.KUBELET, "--", "python3", "-c", SCRAPER)
     told = (await own.out(*kept, stdin=token.encode())).decode()
     return sum(
         int(float(line.split()[-1]))

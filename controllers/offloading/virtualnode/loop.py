@@ -9,8 +9,8 @@ from apis.remap import Network
 from controllers import concerns, fabric, selections, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
-from controllers.offloading.virtualnode.forge import arguments, rights
-from controllers.offloading.virtualnode.forge.arguments import Fabric, LocalCluster
+from controllers.offloading.virtualnode.forge import deployment, rights
+from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
 from kube.informer import Change, Informer
 from kube.runner import Runner, Source
@@ -97,7 +97,7 @@ def _fabric(
     def known() -> Fabric | None:
         if networks is None or servers is None:
             return None
-        return arguments.fabric(networks.items().values(), servers.items().values())
+        return deployment.fabric(networks.items().values(), servers.items().values())
 
     return known
 

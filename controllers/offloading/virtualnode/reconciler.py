@@ -12,8 +12,8 @@ from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from controllers import upkeep
-from controllers.offloading.virtualnode.forge import arguments, deployment, lifecycle, rights
-from controllers.offloading.virtualnode.forge.arguments import LocalCluster
+from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
+from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.forge.rights import Desired
 from controllers.views import View
 from kube.cluster import Cluster, Selection
@@ -115,7 +115,7 @@ class VirtualNodeReconciler:
             lifecycle.namespace_map(virtual_node),
             is_ours=lambda found: lifecycle.is_map_of(virtual_node, found),
         )
-        creates = arguments.creates_node(virtual_node, options)
+        creates = deployment.creates_node(virtual_node, options)
         states = {lifecycle.VIRTUAL_KUBELET: await self._kubelet_state(running, virtual_node)}
         node = await self._cluster.get(keys.NODE, Key("", virtual_node.name))
         if not creates and node is not None and lifecycle.is_node_of(virtual_node, node):
@@ -159,7 +159,7 @@ class VirtualNodeReconciler:
         )
         if existed is None:
             self._events.event(KIND, obj, "Normal", "VkCreated", "created the virtual kubelet")
-            if ignored := arguments.unknown(options.extra_args):
+            if ignored := deployment.unknown_arguments(options.extra_args):
                 message = f"extraArgs of the template that are left out: {' '.join(ignored)}"
                 self._events.event(KIND, obj, "Warning", "UnknownArgument", message)
         return running
