@@ -9,7 +9,7 @@ from controllers.authentication.tenant import reconciler as tenant
 from controllers.authentication.tenantrights import reconciler as tenantrights
 from controllers.granting.grants import reconciler as grants
 from controllers.granting.metricsapi import reconciler as metricsapi
-from controllers.granting.resourceslice import reconciler
+from controllers.granting.resourceslice import reconciler as resourceslice
 from controllers.manager import Controller
 from controllers.offloading.csrapproval import reconciler as csrapproval
 from controllers.offloading.namespacemap import reconciler as namespacemap
@@ -19,7 +19,7 @@ from controllers.offloading.placement import reconciler as placement
 from controllers.offloading.shadowendpointslice import reconciler as shadowendpointslice
 from controllers.offloading.shadowpod import reconciler as shadowpod
 from controllers.offloading.storage import reconciler as storage
-from controllers.offloading.virtualnode import loop as virtualnode
+from controllers.offloading.virtualnode import reconciler as virtualnode
 from controllers.peers import podnetworks
 from controllers.peers.clusterprofile import reconciler as clusterprofile
 from controllers.peers.foreigncluster import reconciler as foreigncluster
@@ -45,7 +45,7 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
     foreigncluster.controller,
     clusterprofile.controller,
     podnetworks.controller,
-    reconciler.controller,
+    resourceslice.controller,
     grants.controller,
     metricsapi.controller,
 )

@@ -308,7 +308,7 @@ class World:
         bindings = side.view(keys.ROLE_BINDING)
         nodes = VirtualNodeReconciler(
             cluster,
-            virtualnode.Observed(side.view(keys.VIRTUAL_NODE), bindings, lambda _: False),
+            virtualnode.VirtualNodeListers(side.view(keys.VIRTUAL_NODE), bindings, lambda _: False),
             local=LocalCluster(side.name, "liqo"),
             events=events,
             clock=lambda: NOW,

@@ -12,7 +12,7 @@ from apis.offloading import DRAIN_TIMEOUT, VirtualNode, drain_timeout
 from controllers import selections, views
 from controllers.offloading.virtualnode.forge import lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
-from controllers.offloading.virtualnode.reconciler import Observed, VirtualNodeReconciler
+from controllers.offloading.virtualnode.reconciler import VirtualNodeListers, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, InvalidError
 from kube.reconcile import TerminalError
@@ -46,7 +46,7 @@ class Rome:
         self.now = NOW
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
-            Observed(
+            VirtualNodeListers(
                 views.live(self.cluster, selections.VIRTUAL_NODES),
                 views.live(self.cluster, BINDINGS),
                 self.gone.__contains__,

@@ -10,7 +10,7 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy, VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
-from controllers.offloading.virtualnode import loop
+from controllers.offloading.virtualnode import reconciler
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from kube import errors
@@ -420,7 +420,7 @@ async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_
     cluster = await with_virtual_node()
     cluster.fail("list", errors.NotFoundError("404 page not found"), kind=keys.NETWORK, times=3)
 
-    async with whole.controlling(cluster, loop.controller, Limits(has_fabric=True)):
+    async with whole.controlling(cluster, reconciler.controller, Limits(has_fabric=True)):
         await is_told(cluster, "--ip-fabric=true")
         labels = {keys.NETWORK_TYPE: keys.POD_CIDR}
         metadata, network = {"labels": labels}, {"cidr": "10.244.0.0/16"}
@@ -434,7 +434,7 @@ async def test_classes_of_another_virtual_node_of_the_provider_reach_the_deploym
     cluster = await with_virtual_node()
     classes = [{"ingressClassName": "theirs"}]
 
-    async with whole.controlling(cluster, loop.controller):
+    async with whole.controlling(cluster, reconciler.controller):
         await is_told(cluster, "--nodename=milan")
         other = virtual_node("liqo-tenant-milan", "other", "milan", ingressClasses=classes)
         await cluster.create(keys.VIRTUAL_NODE, other)
