@@ -12,11 +12,11 @@ from controllers import selections, views
 from controllers.peers.foreigncluster import forge
 from controllers.peers.foreigncluster.forge import Facts, Reach
 from controllers.peers.foreigncluster.reconciler import (
+    ForeignClusterListers,
     ForeignClusterReconciler,
-    Observed,
+    SliceVersionReconciler,
     controller,
 )
-from controllers.peers.foreigncluster.stamp import StampReconciler
 from kube import waiting
 from kube.cluster import Cluster
 from kube.errors import InvalidError
@@ -57,7 +57,7 @@ class Peer:
         }
         self.reconciler = ForeignClusterReconciler(
             self.ledger,
-            Observed(**{field: views.live(cluster, of) for field, of in seen.items()}),
+            ForeignClusterListers(**{field: views.live(cluster, of) for field, of in seen.items()}),
             reach=lambda _: self.reach,
             version="0.1.0",
             clock=lambda: self.now,
@@ -350,7 +350,7 @@ def test_how_versions_differ(theirs: str, ours: str, expected: str) -> None:
 
 
 async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer: Peer) -> None:
-    stamps = StampReconciler(peer.ledger, "0.1.0")
+    stamps = SliceVersionReconciler(peer.ledger, "0.1.0")
     await peer.tenant()
     mine, replica = Key(peer.namespace, "mine"), Key(peer.namespace, "theirs")
     labels = {
@@ -378,7 +378,7 @@ async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer
     # A slice that its peer has filled is given up until it changes.
     full = InvalidError("metadata.annotations: Too long: may not be more than 262144 bytes")
     peer.ledger.refuses["patch", str(keys.RESOURCE_SLICE), replica] = full
-    assert await StampReconciler(peer.ledger, "0.2.0").reconcile(replica) is None
+    assert await SliceVersionReconciler(peer.ledger, "0.2.0").reconcile(replica) is None
 
 
 def test_a_slice_of_ours_and_no_replica_is_asked_about() -> None:

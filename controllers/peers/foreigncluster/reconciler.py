@@ -14,11 +14,10 @@ from controllers.manager import Manager, Term
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
 from controllers.peers.foreigncluster.forge import Facts, Reach
-from controllers.peers.foreigncluster.stamp import StampReconciler
 from controllers.views import View
-from kube import version
+from kube import errors, version
 from kube.cluster import Cluster
-from kube.errors import AlreadyExistsError
+from kube.errors import AlreadyExistsError, KubeError
 from kube.informer import Change
 from kube.process import Loop
 from kube.runner import Runner, Source
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Observed:
+class ForeignClusterListers:
     """All that tells about peers."""
 
     namespaces: View
@@ -77,7 +76,7 @@ class ForeignClusterReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: Observed,
+        observed: ForeignClusterListers,
         *,
         reach: Callable[[str], Reach | None],
         version: str,
@@ -112,6 +111,35 @@ class ForeignClusterReconciler:
             await self._cluster.patch_status(KIND, key, changes)
 
 
+# Writes on each slice which version of pyliqo looks after it, for the peer to read ----------------
+# The consumer's goes there with the slice; the provider's stays on the replica, which the consumer
+# may read. Nothing else of a peer is readable on both sides.
+
+
+@dataclass(frozen=True)
+class SliceVersionReconciler:
+    """One slice, on either side."""
+
+    cluster: Cluster
+    version: str
+
+    async def reconcile(self, key: Key) -> float | None:
+        obj = await self.cluster.get(keys.RESOURCE_SLICE, key)
+        if obj is None or objects.is_terminating(obj):
+            return None
+        name = keys.PROVIDER_VERSION if whose.is_foreign(obj) else keys.CONSUMER_VERSION
+        if objects.annotations(obj).get(name) != self.version:
+            annotations = {"annotations": {name: self.version}}
+            try:
+                await self.cluster.patch(keys.RESOURCE_SLICE, key, {"metadata": annotations})
+            except KubeError as error:
+                if not errors.is_too_large(error):
+                    raise
+                # Its peer has filled it: nothing to do until that changes it again.
+                logger.warning("No room", extra={"slice": str(key), "error": str(error)})
+        return None
+
+
 # What tells of other clusters, and so which changes concern which ForeignCluster -----------------
 
 
@@ -123,13 +151,15 @@ _TELLING: Final = {
     "virtual_nodes": selections.VIRTUAL_NODES,
     "nodes": selections.NODES,
 }
-"""What tells of peers, by the field of ``Observed``."""
+"""What tells of peers, by the field of ``ForeignClusterListers``."""
 
 
 def controller(manager: Manager) -> Term:
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
     informers["deployments"] = manager.beside_virtual_nodes(selections.DEPLOYMENTS)
-    observed = Observed(**{name: views.cached(each) for name, each in informers.items()})
+    observed = ForeignClusterListers(
+        **{name: views.cached(each) for name, each in informers.items()}
+    )
     slices = Source(informers["slices"])
     asked = _asked(manager)
     sources = [
@@ -155,7 +185,7 @@ def controller(manager: Manager) -> Term:
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
         manager.excess.tell(lambda cluster_id: runner.enqueue(Key("", cluster_id)))
         stamps = Runner(
-            "foreigncluster-stamp", StampReconciler(manager.cached, version.own()), [slices]
+            "foreigncluster-stamp", SliceVersionReconciler(manager.cached, version.own()), [slices]
         )
         return [runner, checks, stamps]
 
