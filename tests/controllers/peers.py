@@ -327,7 +327,7 @@ class World:
         )
         maps = NamespaceMapReconciler(
             cluster,
-            namespacemap.Observed(
+            namespacemap.NamespaceMapListers(
                 side.view(keys.NAMESPACE),
                 bindings,
                 side.view(keys.PROVIDER_POLICY),

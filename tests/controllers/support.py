@@ -76,7 +76,7 @@ class Ledger:
 def own_binding(twin: str) -> Object:
     """Return what the controller manager gives to itself in a twin."""
     owner = named(keys.NAMESPACE_MAP, Key("liqo-tenant-rome", "milan"))
-    tenant = forge.Tenant("liqo-tenant-rome", "rome")
+    tenant = forge.MapTenant("liqo-tenant-rome", "rome")
     account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
     return forge.bindings(twin, owner, tenant, account)[0]
 

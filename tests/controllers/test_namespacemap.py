@@ -14,8 +14,11 @@ from apis import keys, naming, objects, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Meta, Object
 from controllers import views
-from controllers.offloading.namespacemap import forge, holds
-from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler, Observed
+from controllers.offloading.namespacemap import forge, reconciler
+from controllers.offloading.namespacemap.reconciler import (
+    NamespaceMapListers,
+    NamespaceMapReconciler,
+)
 from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, NotReachableError
@@ -46,11 +49,11 @@ class Milan:
             pace=Pace(itertools.count().__next__),  # seconds pass at each look
         )
 
-    def observed(self) -> Observed:
+    def observed(self) -> NamespaceMapListers:
         def of(kind: Kind, labels: str = "") -> views.View:
             return views.live(self.cluster, Selection(kind, Object, labels=labels))
 
-        return Observed(
+        return NamespaceMapListers(
             of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),
             of(keys.ROLE_BINDING, keys.REMOTE_CLUSTER_ID),
             of(keys.PROVIDER_POLICY),
@@ -247,7 +250,7 @@ OF_PROVIDERS: Final[dict[Kind, str]] = {
 """What a controller of the provider waits for; on any other kind the consumer wrote it."""
 
 
-@pytest.mark.parametrize("kind", holds.KINDS, ids=str)
+@pytest.mark.parametrize("kind", reconciler.KINDS, ids=str)
 async def test_what_a_consumer_holds_in_a_twin_is_released_with_the_map(kind: Kind) -> None:
     fake = FakeCluster(strict=True)
     milan = await tenant_of(fake, "rome")
@@ -286,7 +289,7 @@ async def test_a_full_claim_that_keeps_its_twin_is_emptied() -> None:
     milan = await tenant_of(fake, "rome")
     await milan.ask(foo="foo-rome")
     of_kubernetes = OF_PROVIDERS[keys.PERSISTENT_VOLUME_CLAIM]
-    for name, size in (("full", holds.FULL), ("small", 10)):
+    for name, size in (("full", reconciler.FULL), ("small", 10)):
         metadata = {"labels": {"a": "x" * size}, "finalizers": [of_kubernetes]}
         claim = objects.named(
             keys.PERSISTENT_VOLUME_CLAIM, Key("foo-rome", name), metadata=metadata
@@ -328,8 +331,8 @@ async def test_what_cannot_be_released_holds_up_the_release_of_nothing_else() ->
     """An object in the middle fails for ever, and a kind cannot be listed."""
     fake = FakeCluster(strict=True)
     milan = await tenant_of(fake, "rome")
-    fake.fail("list", BusyError("not these today"), kind=holds.KINDS[0])
-    assert holds.KINDS[0] != keys.CONFIG_MAP
+    fake.fail("list", BusyError("not these today"), kind=reconciler.KINDS[0])
+    assert reconciler.KINDS[0] != keys.CONFIG_MAP
     await milan.ask(foo="foo-rome")
     names = [Key("foo-rome", f"held-{number}") for number in range(3)]
     for key in names:
@@ -339,7 +342,7 @@ async def test_what_cannot_be_released_holds_up_the_release_of_nothing_else() ->
     milan.cluster.refuses["patch", str(keys.CONFIG_MAP), names[1]] = full
 
     with pytest.RaisesGroup(BusyError, BusyError):
-        await holds.release(milan.cluster, "foo-rome")
+        await reconciler.release(milan.cluster, "foo-rome")
 
     found = [await there(fake, keys.CONFIG_MAP, key) for key in names]
     assert [objects.finalizers(one) for one in found] == [[], [HELD], []]
@@ -414,7 +417,7 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
 
     observed = replace(milan.observed(), namespaces=nothing_new)
 
-    def process(observed: Observed) -> NamespaceMapReconciler:
+    def process(observed: NamespaceMapListers) -> NamespaceMapReconciler:
         return NamespaceMapReconciler(
             milan.cluster,
             observed,

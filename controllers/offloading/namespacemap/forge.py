@@ -19,14 +19,14 @@ MESSAGES: Final = 300_000
 
 
 @dataclass(frozen=True)
-class Tenant:
+class MapTenant:
     """Who asks, by the provider's own record: its tenant namespace and that one's label."""
 
     namespace: str
     cluster_id: str
 
 
-class RefusedError(Exception):
+class NamespaceRefusedError(Exception):
     """An entry that may not be served; ``reason`` and message go into its status."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -34,28 +34,30 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def tenant(namespace: Object | None, namespace_map: Object) -> Tenant:
+def tenant(namespace: Object | None, namespace_map: Object) -> MapTenant:
     """Return whose map it is: labels of the map are believed only if the record agrees.
 
     Raises:
-        RefusedError: the namespace is no tenant's, or the map claims another origin.
+        NamespaceRefusedError: the namespace is no tenant's, or the map claims another origin.
     Source: docs/parity.md SEC-A7.
     """
     where = objects.key_of(namespace_map)
     cluster_id = whose.peer_of(namespace)
     if not cluster_id:
-        raise RefusedError("NoTenant", f"namespace {where.namespace} is no tenant namespace")
+        raise NamespaceRefusedError(
+            "NoTenant", f"namespace {where.namespace} is no tenant namespace"
+        )
     if not whose.origin(namespace_map, cluster_id):
         message = f"namespacemap {where} does not come from cluster {cluster_id}"
-        raise RefusedError("OriginMismatch", message)
-    return Tenant(where.namespace, cluster_id)
+        raise NamespaceRefusedError("OriginMismatch", message)
+    return MapTenant(where.namespace, cluster_id)
 
 
-def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
+def check_welcome(tenant_: MapTenant, tenants: Iterable[Object]) -> None:
     """Refuse a consumer whose Tenant is refused, drained or goes: no right is given, or given back.
 
     Raises:
-        RefusedError: its Tenant says so.
+        NamespaceRefusedError: its Tenant says so.
     Source: docs/parity.md SEC-A9.
     """
     for found in tenants:
@@ -63,12 +65,14 @@ def check_welcome(tenant_: Tenant, tenants: Iterable[Object]) -> None:
         if key.namespace != tenant_.namespace:
             continue
         if objects.is_terminating(found) or objects.spec(found).get("tenantCondition") == "Drained":
-            raise RefusedError("TenantRefused", f"tenant {key} is drained, or is being deleted")
+            raise NamespaceRefusedError(
+                "TenantRefused", f"tenant {key} is drained, or is being deleted"
+            )
         status = objects.status(found)
         ready = conditions.find(status.get("conditions"), "Ready") or {}
         if ready.get("status") == "False":
             why = f"{ready.get('reason')}: {ready.get('message')}"
-            raise RefusedError("TenantRefused", f"tenant {key} is refused: {why}")
+            raise NamespaceRefusedError("TenantRefused", f"tenant {key} is refused: {why}")
 
 
 def status(entries: Mapping[str, Entry], policy: ProviderPolicy) -> Object:
@@ -118,13 +122,13 @@ def check_name(name: str) -> None:
     """Refuse a name that nobody gets.
 
     Raises:
-        RefusedError: it is no name of a namespace, or reserved.
+        NamespaceRefusedError: it is no name of a namespace, or reserved.
     """
     if not naming.is_dns_label(name):
-        raise RefusedError("InvalidName", f"{name!r} is no valid name for a namespace")
+        raise NamespaceRefusedError("InvalidName", f"{name!r} is no valid name for a namespace")
     if naming.is_reserved(name):
         message = f"namespace {name} is reserved on this cluster: select another remote name"
-        raise RefusedError("NameReserved", message)
+        raise NamespaceRefusedError("NameReserved", message)
 
 
 def bound_elsewhere(bindings: Iterable[tuple[Kind, Binding]]) -> dict[str, str]:
@@ -145,19 +149,19 @@ def check_accounts(name: str, bound: Mapping[str, str]) -> None:
     """Refuse a new namespace whose ServiceAccounts somebody has given rights elsewhere.
 
     Raises:
-        RefusedError: the message names the binding.
+        NamespaceRefusedError: the message names the binding.
     """
     if binding := bound.get(name):
         message = f"{binding} gives rights to service accounts of a namespace {name}"
         cure = "select another remote name, or ask the provider to delete that binding"
-        raise RefusedError("NameBound", f"{message}: {cure}")
+        raise NamespaceRefusedError("NameBound", f"{message}: {cure}")
 
 
 def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
     """Refuse to touch a namespace that was not made for ``local`` by this map: no adoption.
 
     Raises:
-        RefusedError: somebody else's, or another local namespace's.
+        NamespaceRefusedError: somebody else's, or another local namespace's.
     """
     if is_twin(namespace, namespace_map, local):
         return
@@ -168,10 +172,10 @@ def check_twin(namespace: Object, namespace_map: Object, local: str) -> None:
     else:
         cure = "choose another with SelectedName and spec.remoteNamespaceName"
         message = f"namespace {name} exists already and is not managed for this cluster: {cure}"
-    raise RefusedError("Conflict", message)
+    raise NamespaceRefusedError("Conflict", message)
 
 
-class Room:
+class NamespaceLimit:
     """The twins of one tenant, and how many it may have, as one look of ``asker`` finds them.
 
     ``given`` are those that its maps were given since this process began, by name: all looks of a
@@ -182,7 +186,7 @@ class Room:
         self,
         twins: Iterable[Object],
         asker: Key,
-        tenant_: Tenant,
+        tenant_: MapTenant,
         policy: ProviderPolicy,
         given: dict[str, Key],
     ) -> None:
@@ -195,7 +199,7 @@ class Room:
         """Make room for one more twin; it is given back with ``leave`` if none is made.
 
         Raises:
-            RefusedError: the ProviderPolicy allows no such name, or the tenant has them all.
+            NamespaceRefusedError: the ProviderPolicy allows no such name, or all are taken.
         """
         check_policy(local, name, self._tenant.cluster_id, self._policy)
         taken = self._seen | self._given.keys()
@@ -203,7 +207,7 @@ class Room:
             return
         if len(taken) >= self._limit:
             name = self._policy.name
-            raise RefusedError(
+            raise NamespaceRefusedError(
                 "TooManyNamespaces",
                 f"the limit of {self._limit} namespaces is reached (spec.remoteNamespaces.max of"
                 f" providerpolicy {name}): unoffload one, or ask the provider for more",
@@ -220,21 +224,23 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
     """Refuse a new twin that the provider does not want, by its name or by how it came to it.
 
     Raises:
-        RefusedError: the message names the rule, and what to choose instead.
+        NamespaceRefusedError: the message names the rule, and what to choose instead.
     """
     if not policy.allows_strategy(local, name, consumer):
         asked = policies.strategy_of(local, name, consumer).value
         accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
         message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
-        raise RefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
+        raise NamespaceRefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
     if name in naming.INSTALLED and not policy.remote_namespaces:
         message = f"namespace {name} is kept for software of this cluster that is installed there"
         opened = f"spec.remoteNamespaces.pattern of providerpolicy {policy.name} opens it"
-        raise RefusedError("NameReserved", f"{message}: select another remote name, or {opened}")
+        raise NamespaceRefusedError(
+            "NameReserved", f"{message}: select another remote name, or {opened}"
+        )
     if not policy.allows_name(name):
         message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
         cure = f"names match {policy.remote_namespaces}: select another remote name"
-        raise RefusedError("NameNotAllowed", f"{message}, {cure}")
+        raise NamespaceRefusedError("NameNotAllowed", f"{message}, {cure}")
 
 
 def is_served(
@@ -268,7 +274,7 @@ def outdated(twin: Object, policy: ProviderPolicy) -> Object:
 
 
 def namespace(
-    name: str, local: str, namespace_map: Object, tenant_: Tenant, policy: ProviderPolicy
+    name: str, local: str, namespace_map: Object, tenant_: MapTenant, policy: ProviderPolicy
 ) -> Object:
     """Return the twin namespace to create.
 
@@ -290,7 +296,7 @@ def namespace(
     return objects.named(keys.NAMESPACE, Key("", name), metadata=metadata)
 
 
-def bindings(name: str, namespace_map: Object, tenant_: Tenant, account: Key) -> list[Object]:
+def bindings(name: str, namespace_map: Object, tenant_: MapTenant, account: Key) -> list[Object]:
     """Return what lets this cluster's controllers, then the tenant's kubelets, into twin ``name``.
 
     In this order: who asks for a Pod there can be given one. ``account`` is the controllers' own.
