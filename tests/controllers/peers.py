@@ -315,7 +315,7 @@ class World:
         )
         offloadings = NamespaceOffloadingReconciler(
             cluster,
-            namespaceoffloading.Observed(
+            namespaceoffloading.NamespaceOffloadingListers(
                 namespace_maps=side.view(keys.NAMESPACE_MAP),
                 virtual_nodes=side.view(keys.VIRTUAL_NODE),
                 nodes=side.view(keys.NODE),

@@ -8,8 +8,8 @@ from apis import keys
 from apis.objects import Key, Kind, Object
 from controllers import views
 from controllers.offloading.namespaceoffloading.reconciler import (
+    NamespaceOffloadingListers,
     NamespaceOffloadingReconciler,
-    Observed,
 )
 from kube.cluster import Selection
 from tests.controllers.support import (
@@ -53,12 +53,12 @@ class Rome:
         self.now -= timedelta(seconds=seconds)
         self.set_back_s += seconds
 
-    def world(self) -> Observed:
+    def world(self) -> NamespaceOffloadingListers:
         def of(selection: Selection[Object]) -> views.View:
             return views.live(self.cluster, selection)
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
-        return Observed(
+        return NamespaceOffloadingListers(
             namespace_maps=self.of_tenants(keys.NAMESPACE_MAP),
             virtual_nodes=self.of_tenants(keys.VIRTUAL_NODE),
             nodes=of(Selection(keys.NODE, Object, labels=virtual_nodes)),

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from controllers.offloading.namespaceoffloading.entries import Entries
+from controllers.offloading.namespaceoffloading.reconciler import MappingWriter
 from kube.errors import ConflictError, InvalidError
 from tests.controllers.support import ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
@@ -48,7 +48,7 @@ class Asking:
     """Those who want entries, each in a task of its own."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        self._entries = Entries(cluster)
+        self._entries = MappingWriter(cluster)
         self._asked = 0
 
     async def ask(self, namespace: str, wanted: str | None) -> asyncio.Task[Object]:
@@ -166,7 +166,7 @@ async def test_maps_do_not_wait_for_each_other() -> None:
     for key in keys_:
         await ensure_namespace(fake, key.namespace)
         await fake.create(keys.NAMESPACE_MAP, local_map(key.namespace, key.name))
-    entries = Entries(fake)
+    entries = MappingWriter(fake)
     tasks = [asyncio.create_task(entries.write(key, "shop", "shop-rome")) for key in keys_]
     await until(has(fake, 2))
     fake.let_go(2)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from apis import conditions, keys
 from apis.objects import Key
-from controllers.offloading.namespaceoffloading import withdrawals
+from controllers.offloading.namespaceoffloading import reconciler
 from tests.controllers.rome import Rome
 from tests.controllers.support import end, there
 from tests.controllers.test_namespaceoffloading import rome  # noqa: F401  # a fixture
@@ -40,12 +40,12 @@ async def test_a_cluster_that_never_gives_its_twin_up_is_not_waited_for(rome: Ro
     await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
     await rome.settle()
     assert await rome.bound(), "it may still have to end pods"
-    assert await rome.reconciler.reconcile(rome.key) == withdrawals.REVOKED_S
+    assert await rome.reconciler.reconcile(rome.key) == reconciler.REVOKED_S
 
-    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    rome.now += timedelta(seconds=reconciler.REVOKED_S)
     left_s = await rome.reconciler.reconcile(rome.key)
     assert await rome.bound() == []
-    assert left_s == withdrawals.LET_GO_S - withdrawals.REVOKED_S
+    assert left_s == reconciler.LET_GO_S - reconciler.REVOKED_S
     assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key)
 
     rome.now += timedelta(seconds=left_s)
@@ -63,10 +63,10 @@ async def test_a_clock_that_is_set_back_keeps_no_namespace_from_its_end(rome: Ro
     await rome.settle()
 
     rome.set_back(3600)
-    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    rome.now += timedelta(seconds=reconciler.REVOKED_S)
     left_s = await rome.reconciler.reconcile(rome.key)
     assert await rome.bound() == []
-    assert left_s == withdrawals.LET_GO_S - withdrawals.REVOKED_S
+    assert left_s == reconciler.LET_GO_S - reconciler.REVOKED_S
 
     rome.now += timedelta(seconds=left_s)
     await rome.settle()
@@ -80,11 +80,11 @@ async def test_a_restart_goes_on_counting(rome: Rome) -> None:  # noqa: F811
     await end(rome.cluster, keys.NAMESPACE_OFFLOADING, rome.key)
     await rome.settle()
 
-    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    rome.now += timedelta(seconds=reconciler.REVOKED_S)
     rome.__post_init__()
     await rome.settle()
     assert await rome.bound() == []
-    rome.now += timedelta(seconds=withdrawals.LET_GO_S - withdrawals.REVOKED_S)
+    rome.now += timedelta(seconds=reconciler.LET_GO_S - reconciler.REVOKED_S)
     rome.__post_init__()
     await rome.settle()
     assert await rome.cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
@@ -101,11 +101,11 @@ async def test_a_cluster_that_is_selected_no_more_keeps_no_rights(rome: Rome) ->
     assert await rome.desired("milan") == {}
     assert await rome.bound()
 
-    rome.now += timedelta(seconds=withdrawals.REVOKED_S)
+    rome.now += timedelta(seconds=reconciler.REVOKED_S)
     await rome.settle()
     assert await rome.bound() == []
 
-    rome.now += timedelta(seconds=withdrawals.LET_GO_S)
+    rome.now += timedelta(seconds=reconciler.LET_GO_S)
     rome.__post_init__()
     await rome.settle()
     told = (await rome.status())["remoteNamespacesConditions"]["milan"]

@@ -1,12 +1,14 @@
 """Writes the entries of one namespace into the maps of the selected clusters, and nothing else."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from apis import keys, nodeselector, objects, whose
 from apis.objects import Key, Object
@@ -15,12 +17,10 @@ from controllers import selections, tenants, upkeep, views
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge
-from controllers.offloading.namespaceoffloading.entries import Entries
-from controllers.offloading.namespaceoffloading.withdrawals import Withdrawals
 from controllers.offloading.virtualnode.forge import rights
 from controllers.views import View
 from kube.cluster import Cluster
-from kube.errors import InvalidError
+from kube.errors import ForbiddenError, InvalidError, KubeError
 from kube.events import Recorder
 from kube.informer import Change, Informer
 from kube.reconcile import TerminalError
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Observed:
+class NamespaceOffloadingListers:
     """What the process knows of all peers: whole kinds, read only."""
 
     namespace_maps: View
@@ -52,7 +52,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Peer:
+class MappedCluster:
     """One cluster: its map, and those of its virtual nodes that are here to stay."""
 
     namespace_map: Object
@@ -70,7 +70,7 @@ class NamespaceOffloadingReconciler:
     def __init__(  # noqa: PLR0913  # what it looks at, whom it tells, and two clocks
         self,
         cluster: Cluster,
-        observed: Observed,
+        observed: NamespaceOffloadingListers,
         *,
         cluster_id: str,
         events: Recorder,
@@ -83,9 +83,9 @@ class NamespaceOffloadingReconciler:
         self._events = events
         self._clock, self._tick = clock, tick
         self._orphans: dict[Key, float] = {}
-        self._entries = Entries(cluster)
+        self._entries = MappingWriter(cluster)
         self._written = Written()
-        self._withdrawals = Withdrawals(clock, tick)
+        self._withdrawals = Unmappings(clock, tick)
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
@@ -153,7 +153,7 @@ class NamespaceOffloadingReconciler:
         self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
 
     async def _enter_all(
-        self, obj: Object, peers: Mapping[str, Peer], wanted: Mapping[str, str]
+        self, obj: Object, peers: Mapping[str, MappedCluster], wanted: Mapping[str, str]
     ) -> tuple[dict[str, forge.MappingStatus], list[Exception]]:
         """Return the statuses by map after all entries are written, and what went wrong."""
         statuses: dict[str, forge.MappingStatus] = {}
@@ -174,7 +174,7 @@ class NamespaceOffloadingReconciler:
                 statuses[peer.key.name] = forge.mapping_status(namespace, found)
         return statuses, failures
 
-    async def _enter(self, namespace: str, peer: Peer, wanted: str | None) -> Object:
+    async def _enter(self, namespace: str, peer: MappedCluster, wanted: str | None) -> Object:
         """Return the map after its entry for ``namespace`` is ``wanted``, or gone if None."""
         desired = peer.namespace_map.get("spec", {}).get("desiredMapping") or {}
         failures = list[Exception]()
@@ -199,13 +199,13 @@ class NamespaceOffloadingReconciler:
         await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
 
     async def _as_asked(
-        self, obj: Object, peer: Peer, mapped: forge.MappingStatus, bound: frozenset[str]
+        self, obj: Object, peer: MappedCluster, mapped: forge.MappingStatus, bound: frozenset[str]
     ) -> forge.MappingStatus:
         """Return how the namespace is mapped, as far as the cluster was asked for it.
 
         What a cluster says of a namespace that it was never asked for counts for nothing: our own
         binding there, the status, or the entry that this process took back, tells. What it was
-        asked to give up is waited for as long as ``Withdrawal`` says.
+        asked to give up is waited for as long as ``Unmapping`` says.
         """
         namespace, names = objects.key_of(obj).namespace, {each.name for each in peer.virtual_nodes}
         if mapped.required:
@@ -224,7 +224,7 @@ class NamespaceOffloadingReconciler:
             return self._left(obj, peer)
         return mapped
 
-    def _left(self, obj: Object, peer: Peer) -> forge.MappingStatus:
+    def _left(self, obj: Object, peer: MappedCluster) -> forge.MappingStatus:
         namespace, cluster_id = objects.key_of(obj).namespace, peer.key.name
         message = (
             f"cluster {cluster_id} has not said that its twin of namespace {namespace} is gone, "
@@ -233,7 +233,9 @@ class NamespaceOffloadingReconciler:
         self._events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
         return forge.MappingStatus(required=False, message=message, is_left=True)
 
-    async def _revoke_peer(self, namespace: str, peer: Peer, *, is_late: bool = False) -> None:
+    async def _revoke_peer(
+        self, namespace: str, peer: MappedCluster, *, is_late: bool = False
+    ) -> None:
         """Take the rights of its virtual kubelets away; ``is_late`` whatever its map says."""
         names = {each.name for each in peer.virtual_nodes}
         bound = await self._bound(namespace)
@@ -260,14 +262,14 @@ class NamespaceOffloadingReconciler:
         found = await self._observed.virtual_nodes()
         return [VirtualNode.parse(found[key]) for key in sorted(found)]
 
-    async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, Peer]:
+    async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, MappedCluster]:
         staying = {
             key
             for key, obj in (await self._observed.virtual_nodes()).items()
             if not objects.is_terminating(obj)
         }
         return {
-            cluster_id: Peer(
+            cluster_id: MappedCluster(
                 namespace_map,
                 tuple(
                     node
@@ -351,6 +353,148 @@ def _ends_with_ours(obj: Object) -> bool:
     return objects.is_terminating(obj) and set(objects.finalizers(obj)) <= {FINALIZER}
 
 
+# Writes the entries of NamespaceMaps: those that come while one is on its way go together ---------
+# Each write of a map costs the server the whole of it, with a thousand entries 60 ms and more.
+
+
+@dataclass
+class _MappingGroup:
+    """Entries that go in one patch, and what came of it."""
+
+    entries: dict[str, str | None] = field(default_factory=dict)
+    answer: Object | KubeError | None = None
+
+
+class _MappingQueue:
+    """Those who write one map: a group is on its way, and the next one is open."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.open = _MappingGroup()
+
+
+class MappingWriter:
+    """One for all namespaces: a single entry waits for nobody, and a group for one answer."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lines: WeakValueDictionary[Key, _MappingQueue] = WeakValueDictionary()
+
+    async def write(self, key: Key, namespace: str, wanted: str | None) -> Object:
+        """Return the map ``key`` after its entry for ``namespace`` is ``wanted``, gone if None.
+
+        Where the server refuses what is in a patch of several, each of them goes by itself.
+
+        Raises:
+            KubeError: what the server said to the patch that the entry was in.
+        """
+        line = self._lines.setdefault(key, _MappingQueue())
+        group = line.open
+        group.entries[namespace] = wanted
+        async with line.turn:
+            answer = group.answer
+            if answer is None:  # the first of its group, or after one that was cancelled
+                answer = await self._send(key, line, group)
+            if isinstance(answer, ForbiddenError | InvalidError) and len(group.entries) > 1:
+                answer = await self._patched(key, {namespace: wanted})
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer
+
+    async def _send(
+        self, key: Key, line: _MappingQueue, group: _MappingGroup
+    ) -> Object | KubeError:
+        if line.open is group:
+            line.open = _MappingGroup()
+        group.answer = await self._patched(key, group.entries)
+        return group.answer
+
+    async def _patched(self, key: Key, entries: dict[str, str | None]) -> Object | KubeError:
+        changes: Object = {
+            "metadata": objects.UNTRACKED,
+            "spec": {"desiredMapping": entries},
+        }
+        try:
+            return await self._cluster.patch(keys.NAMESPACE_MAP, key, changes)
+        except KubeError as error:
+            return error
+
+
+# Since when clusters are asked to unmap namespaces, and how long that is waited for ---------------
+# A cluster that never says that its twin is gone keeps no namespace of the consumer from its end.
+# Source: docs/parity.md H4; docs/decisions/0013 (13).
+
+REVOKED_S: Final = 60.0
+"""After this the virtual kubelet has no rights in the namespace, whatever its provider says."""
+LET_GO_S: Final = REVOKED_S + 120.0
+"""After this the namespace is free, whatever may be left at the provider."""
+
+
+@dataclass(frozen=True)
+class Unmapping:
+    """How long a cluster has been asked to give one twin up; Units: seconds."""
+
+    age_s: float
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the rights of its virtual kubelet end now."""
+        return self.age_s >= REVOKED_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits any longer."""
+        return self.age_s >= LET_GO_S
+
+    @property
+    def left_s(self) -> float:
+        """Return in how many seconds something changes."""
+        return (LET_GO_S if self.is_revoked else REVOKED_S) - self.age_s
+
+
+class Unmappings:
+    """Remembers them by namespace and by the key of the cluster's NamespaceMap.
+
+    The status of the NamespaceOffloading says it too, so that a restart goes on counting.
+    """
+
+    def __init__(self, clock: Callable[[], datetime], tick: Callable[[], float]) -> None:
+        self._clock, self._tick = clock, tick
+        self._since: dict[str, dict[Key, float]] = {}
+
+    def has(self, namespace: str, map_: Key) -> bool:
+        """Whether that cluster is asked to give its twin of ``namespace`` up."""
+        return map_ in self._since.get(namespace, {})
+
+    def going(self, namespace: str, map_: Key, since: datetime | None = None) -> Unmapping:
+        """Return how long that has been so; it began at ``since``, or begins now."""
+        known, now = self._since.setdefault(namespace, {}), self._tick()
+        if map_ not in known:
+            before_s = (self._clock() - since).total_seconds() if since else 0.0
+            known[map_] = now - max(0.0, before_s)
+        return Unmapping(now - known[map_])
+
+    def ended(self, namespace: str, map_: Key) -> None:
+        """Forget it: the twin is gone, or wanted."""
+        known = self._since.get(namespace, {})
+        known.pop(map_, None)
+        if not known:
+            self._since.pop(namespace, None)
+
+    def forget(self, namespace: str) -> None:
+        """Forget the namespace."""
+        self._since.pop(namespace, None)
+
+    def next_s(self, namespace: str) -> float | None:
+        """Return in how many seconds something changes in ``namespace``; None if nothing does."""
+        left = [
+            going.left_s
+            for map_ in self._since.get(namespace, {})
+            if not (going := self.going(namespace, map_)).is_over
+        ]
+        return min(left, default=None)
+
+
 # Which changes concern which NamespaceOffloading -------------------------------------------------
 
 
@@ -365,7 +509,7 @@ def controller(manager: Manager) -> Term:
     virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
     nodes = manager.informer(selections.NODES)
     bindings = manager.informer(selections.ROLE_BINDINGS)
-    observed = Observed(
+    observed = NamespaceOffloadingListers(
         namespace_maps=views.cached(namespace_maps),
         virtual_nodes=views.cached(virtual_nodes),
         nodes=views.cached(nodes),
