@@ -14,7 +14,7 @@ from typing import Final
 
 from apis import keys, objects, policies, whose
 from apis.objects import Key, Object
-from controllers import concerns, selections, upkeep
+from controllers import concerns, selections, writes
 from controllers.manager import Manager, Term
 from controllers.views import View, cached
 from kube.cluster import Cluster
@@ -88,7 +88,7 @@ class ObjectQuotaReconciler:
             return None  # who grants says so; what held before holds
         counted = _OF_TENANTS if peer else _OF_TWINS
         wanted = quota(key.name, counted, policy.max_objects)
-        await upkeep.ensure(self.cluster, KIND, wanted, is_ours=is_ours)
+        await writes.ensure(self.cluster, KIND, wanted, is_ours=is_ours)
         return None
 
     async def _is_tenants(self, namespace: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from apis import authentication, keys, nonces, objects, whose
 from apis.objects import Key, Object
 from certs import identity, pki
-from controllers import selections, tenants, upkeep, views
+from controllers import selections, tenants, views, writes
 from controllers.manager import Manager, Term
 from controllers.views import View
 from kube.cluster import Cluster
@@ -67,7 +67,7 @@ class NonceReconciler:
             logger.info("Made a nonce", extra={"cluster": consumer})
         if not nonces.has_ended(text, now):
             return nonces.LIFETIME.total_seconds()
-        await upkeep.remove(
+        await writes.remove(
             self.cluster,
             keys.SECRET,
             objects.key_of(secret),

@@ -13,7 +13,7 @@ from apis import keys, objects, whose
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
 from apis.objects import Key, Object
 from certs import pki
-from controllers import concerns, selections, tenants, upkeep
+from controllers import concerns, selections, tenants, writes
 from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import RefusedError
 from controllers.manager import Manager, Term
@@ -55,7 +55,7 @@ class LocalRenewReconciler:
             return None  # its own controller says so
         if identity.type is not IdentityType.CONTROL_PLANE:
             return None
-        renew = await upkeep.ensure(
+        renew = await writes.ensure(
             self.cluster,
             KIND,
             _renew(obj, identity, self.cluster_id),
@@ -144,7 +144,7 @@ class RemoteRenewReconciler:
         if params and _is_for_slice(renew):
             params = await self._params_of_slice(renew, consumer)
         if params:
-            await upkeep.write_status(self.cluster, KIND, renew, {"authParams": params})
+            await writes.write_status(self.cluster, KIND, renew, {"authParams": params})
         return None
 
     async def _params_of_slice(self, renew: Object, consumer: str) -> Object | None:

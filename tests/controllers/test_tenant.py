@@ -11,7 +11,7 @@ from apis.authentication import AuthParams, Binding
 from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
-from controllers import upkeep, views
+from controllers import views, writes
 from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.reconciler import REFUSED_S, Observed, TenantReconciler
@@ -563,7 +563,7 @@ async def test_what_has_no_room_for_its_deletion_is_emptied_first() -> None:
     where = Key(SPACE, "fat")
     await milan.fake.create(keys.NAMESPACE_MAP, full)
 
-    is_gone = await upkeep.remove(milan.cluster, keys.NAMESPACE_MAP, where, is_ours=lambda _: True)
+    is_gone = await writes.remove(milan.cluster, keys.NAMESPACE_MAP, where, is_ours=lambda _: True)
 
     assert not is_gone
     found = await there(milan.fake, keys.NAMESPACE_MAP, where)

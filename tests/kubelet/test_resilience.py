@@ -20,7 +20,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers import upkeep
+from controllers import writes as writes_
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -319,7 +319,7 @@ async def lives(life: Life) -> None:
 
     second = await life.again()
     toll.phase = "evict"
-    assert await upkeep.evict(cluster, second)
+    assert await writes_.evict(cluster, second)
     await life.until("evict", life.is_gone)
 
     third = await life.again()

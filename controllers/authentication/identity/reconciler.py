@@ -8,7 +8,7 @@ from typing import Final
 from apis import conditions, keys, naming, objects, whose
 from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
-from controllers import concerns, selections, tenants, upkeep, views
+from controllers import concerns, selections, tenants, views, writes
 from controllers.authentication.identity import forge
 from controllers.authentication.identity.forge import RefusedError
 from controllers.manager import Manager, Term
@@ -55,14 +55,14 @@ class IdentityReconciler:
             return None
         await self._make_room(obj)
         wanted = forge.secret(obj, identity, text)
-        await upkeep.ensure(
+        await writes.ensure(
             self.cluster,
             keys.SECRET,
             wanted,
             is_ours=lambda found: objects.is_controlled_by(found, obj),
         )
         status = {"kubeconfigSecretRef": {"name": wanted["metadata"]["name"]}}
-        await upkeep.write_status(self.cluster, KIND, obj, status)
+        await writes.write_status(self.cluster, KIND, obj, status)
         return None
 
     async def _make_room(self, obj: Object) -> None:
@@ -82,7 +82,7 @@ class IdentityReconciler:
 
     async def _unhold(self, secret: Object) -> None:
         finalizer = keys.REPLICATION_SECRET_FINALIZER
-        await upkeep.remove_finalizer(self.cluster, keys.SECRET, secret, finalizer)
+        await writes.remove_finalizer(self.cluster, keys.SECRET, secret, finalizer)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class SliceIdentityReconciler:
         answer = _answer(obj)
         if answer == _DENIED:
             where = Key(key.namespace, naming.resourceslice_identity(key.name))
-            await upkeep.remove(
+            await writes.remove(
                 self.cluster,
                 KIND,
                 where,
@@ -123,7 +123,7 @@ class SliceIdentityReconciler:
         if changed := forge.change(params, trusted):
             message = f"status.authParams: {changed}"
             self.events.event(SLICE, obj, "Warning", forge.SERVER_CHANGED, message)
-        await upkeep.ensure(
+        await writes.ensure(
             self.cluster,
             KIND,
             forge.of_slice(obj, provider, forge.adopted(params, trusted)),

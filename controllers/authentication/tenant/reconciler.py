@@ -11,7 +11,7 @@ from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
-from controllers import concerns, objectquotas, selections, tenants, upkeep, views
+from controllers import concerns, objectquotas, selections, tenants, views, writes
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
@@ -86,7 +86,7 @@ class TenantReconciler:
             return None
         if objects.is_terminating(obj):
             return await self._dismiss(obj)
-        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        obj = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         again_s, failures = None, list[Exception]()
         try:
             tenant = await self._parsed(obj)
@@ -98,7 +98,7 @@ class TenantReconciler:
             await self._refuse(obj, error)
             failures += error.failures
             again_s = REFUSED_S
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
         return again_s
 
     async def _parsed(self, obj: Object) -> Tenant:
@@ -185,7 +185,7 @@ class TenantReconciler:
             before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self._clock()
         )
         status = forge.status(obj, proved, None)
-        return await upkeep.write_status(self._cluster, KIND, obj, status)
+        return await writes.write_status(self._cluster, KIND, obj, status)
 
     async def _forget_nonce(self, obj: Object) -> None:
         """Delete the nonce that was signed: it is good for one use."""
@@ -197,11 +197,11 @@ class TenantReconciler:
 
         cached = (await self._observed.secrets()).get(where)
         if cached is not None and is_used(cached):
-            await upkeep.remove(self._cluster, keys.SECRET, where, is_ours=is_used)
+            await writes.remove(self._cluster, keys.SECRET, where, is_ours=is_used)
 
     async def _bind(self, obj: Object, tenant: Tenant) -> None:
         for grant in forge.grants(obj["metadata"]["namespace"], tenant):
-            await upkeep.ensure(
+            await writes.ensure(
                 self._cluster,
                 grant.kind,
                 grant.wanted,
@@ -222,9 +222,9 @@ class TenantReconciler:
 
         async def take(right: tuple[Kind, Key]) -> None:
             is_ours = partial(forge.is_of, tenant.cluster_id)
-            await upkeep.remove(self._cluster, *right, is_ours=is_ours)
+            await writes.remove(self._cluster, *right, is_ours=is_ours)
 
-        return await upkeep.each(dict.fromkeys([*own, *elsewhere]), take)
+        return await writes.each(dict.fromkeys([*own, *elsewhere]), take)
 
     async def _expel(self, obj: Object, tenant: Tenant) -> _Left:
         """Take the rights away, then delete what the consumer put here; one by one.
@@ -240,9 +240,9 @@ class TenantReconciler:
             found = (await self._cluster.list(of)).items.values()
             theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
             left.objects += len(theirs)
-            left.failures += await upkeep.each(theirs, partial(self._send_off, kind))
+            left.failures += await writes.each(theirs, partial(self._send_off, kind))
 
-        left.failures += await upkeep.each(forge.REPLICAS, send_off)
+        left.failures += await writes.each(forge.REPLICAS, send_off)
         return left
 
     async def _send_off(self, kind: Kind, replica: Object) -> None:
@@ -251,17 +251,17 @@ class TenantReconciler:
             replica = await self._cluster.get_live(kind, key) or replica
         if foreign := forge.foreign_finalizers(kind, replica):
             kept = [each for each in objects.finalizers(replica) if each not in foreign]
-            await upkeep.set_finalizers(self._cluster, kind, replica, kept)
+            await writes.set_finalizers(self._cluster, kind, replica, kept)
             logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
         if not objects.is_terminating(replica):
-            await upkeep.remove(
+            await writes.remove(
                 self._cluster, kind, key, is_ours=lambda found: objects.uid(found) == uid
             )
 
     async def _drain(self, obj: Object, tenant: Tenant) -> float | None:
         left = await self._expel(obj, tenant)
         await self._tell_left(obj, tenant, left, "Draining" if left else DRAINED)
-        upkeep.raise_all(left.failures)
+        writes.raise_all(left.failures)
         return LEAVING_POLL_S if left else None
 
     async def _tell_left(self, obj: Object, tenant: Tenant, left: _Left, reason: str) -> None:
@@ -286,7 +286,7 @@ class TenantReconciler:
             if whose.is_foreign(found, tenant.cluster_id)
             and objects.annotations(found).get(keys.CORDON_TENANT) != wanted
         ]
-        return await upkeep.each(
+        return await writes.each(
             unmarked, lambda key: self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
         )
 
@@ -296,10 +296,10 @@ class TenantReconciler:
         tenant = _as_it_was(obj)
         if left := await self._expel(obj, tenant):
             await self._tell_left(obj, tenant, left, "Leaving")
-            upkeep.raise_all(left.failures)
+            writes.raise_all(left.failures)
             return LEAVING_POLL_S
         await self._forget(obj["metadata"]["namespace"], tenant.cluster_id)
-        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
         return None
 
     async def _forget(self, where: str, consumer: str) -> None:
@@ -308,13 +308,13 @@ class TenantReconciler:
         if namespace is None or objects.is_terminating(namespace):
             return
         secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
-        failures = await upkeep.each(
+        failures = await writes.each(
             forge.certificate_secrets(where, secrets, consumer),
-            lambda key: upkeep.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True),
+            lambda key: writes.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True),
         )
         quota = Key(where, objectquotas.NAME)
-        await upkeep.remove(self._cluster, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
-        upkeep.raise_all(failures)
+        await writes.remove(self._cluster, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
+        writes.raise_all(failures)
 
     async def _refuse(self, obj: Object, error: RefusedError) -> None:
         if not forge.is_told(obj, error.reason, str(error)):
@@ -331,7 +331,7 @@ class TenantReconciler:
         is_good: bool | None = True,
     ) -> None:
         told = forge.state(obj, reason, message, self._clock(), is_good=is_good)
-        await upkeep.write_status(self._cluster, KIND, obj, forge.status(obj, told, params))
+        await writes.write_status(self._cluster, KIND, obj, forge.status(obj, told, params))
 
 
 def _check_request(tenant: Tenant) -> None:

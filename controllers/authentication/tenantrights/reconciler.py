@@ -6,7 +6,7 @@ from typing import Final
 
 from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import selections, upkeep
+from controllers import selections, writes
 from controllers.authentication.tenantrights import forge
 from controllers.manager import Manager, Term
 from kube.cluster import Cluster, Selection
@@ -48,9 +48,9 @@ class TenantRightsReconciler:
             return await self._let_go(found) if found else None
         if whose.peer_of(namespace):
             wanted = forge.binding(namespace, self.account)
-            await upkeep.ensure(self.cluster, KIND, wanted, is_ours=forge.is_one)
+            await writes.ensure(self.cluster, KIND, wanted, is_ours=forge.is_one)
         elif found is not None:
-            await upkeep.remove(self.cluster, KIND, where, is_ours=forge.is_one)
+            await writes.remove(self.cluster, KIND, where, is_ours=forge.is_one)
         return None
 
     async def _let_go(self, found: Object) -> float | None:
@@ -61,7 +61,7 @@ class TenantRightsReconciler:
         namespace = await self.cluster.get_live(keys.NAMESPACE, Key("", where))
         if namespace and objects.is_terminating(namespace) and await self._is_needed(where):
             return GOING_POLL_S
-        await upkeep.remove_finalizer(self.cluster, KIND, found, FINALIZER)
+        await writes.remove_finalizer(self.cluster, KIND, found, FINALIZER)
         return None
 
     async def _is_needed(self, namespace: str) -> bool:

@@ -11,7 +11,7 @@ from apis import keys, objects, quantity, quotas, resources, sharing, slices, wh
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.resources import Resources
-from controllers import upkeep
+from controllers import writes
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 
@@ -208,7 +208,7 @@ class LargestPodReconciler:
         if largest is None:
             return NOT_YET_S
         told = {**status, "largestPod": largest_pod(status.get("resources") or {}, largest)}
-        await upkeep.write_status(self.cluster, keys.RESOURCE_SLICE, obj, told)
+        await writes.write_status(self.cluster, keys.RESOURCE_SLICE, obj, told)
         return None
 
 

@@ -20,7 +20,7 @@ from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
-from controllers import selections, upkeep, views
+from controllers import selections, views, writes
 from controllers.granting.grants.capacity import LARGEST_POD_S, Capacity, LargestPodReconciler
 from controllers.granting.grants.forge import division, grants
 from controllers.granting.grants.forge.division import Share, SliceDemand
@@ -132,7 +132,7 @@ class GrantsReconciler:
             policy, look.seen.tenants, entries if look.needs_ledger else None, look.cordons
         )
         failures += dict.fromkeys(unbooked.values())
-        upkeep.raise_all([*failures, *await self._write_all(look, entries, unbooked.keys())])
+        writes.raise_all([*failures, *await self._write_all(look, entries, unbooked.keys())])
 
     # Looking -----------------------------------------------------------------------------------
 

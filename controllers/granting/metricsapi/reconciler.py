@@ -10,7 +10,7 @@ from apis.objects import Key, Object
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do
 from controllers.manager import Manager, Term
-from controllers.upkeep import MANAGER
+from controllers.writes import MANAGER
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Change

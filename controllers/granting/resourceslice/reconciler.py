@@ -10,7 +10,7 @@ from apis import keys, naming, objects, slices, whose
 from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
-from controllers import concerns, selections, tenants, upkeep, views
+from controllers import concerns, selections, tenants, views, writes
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice import forge
 from controllers.manager import Manager, Term
@@ -144,7 +144,7 @@ class LocalSliceReconciler:
         before = objects.status(node)
         others = {name: value for name, value in before.items() if name not in told}
         wanted = {**others, **{name: value for name, value in told.items() if value}}
-        await upkeep.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
+        await writes.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
         refused = told["suggestedLabels"].get("refused", [])
         if refused and refused != (before.get("suggestedLabels") or {}).get("refused"):
             message = (
@@ -155,7 +155,7 @@ class LocalSliceReconciler:
 
     async def _vacate(self, obj: Object) -> None:
         """Delete the virtual node that was made of the slice: that evicts its pods first."""
-        await upkeep.remove(
+        await writes.remove(
             self.cluster,
             keys.VIRTUAL_NODE,
             objects.key_of(obj),
@@ -174,15 +174,15 @@ class LocalSliceReconciler:
 
         async def take_down(key: Key) -> None:
             uid = objects.uid(found[key])
-            await upkeep.remove(
+            await writes.remove(
                 self.cluster, keys.VIRTUAL_NODE, key, is_ours=lambda node: objects.uid(node) == uid
             )
 
         standing = [key for key, node in found.items() if not objects.is_terminating(node)]
-        upkeep.raise_all(await upkeep.each(standing, take_down))
+        writes.raise_all(await writes.each(standing, take_down))
         if found:
             return GOING_POLL_S
-        await upkeep.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
+        await writes.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
         return None
 
 
@@ -277,7 +277,7 @@ class ReplicaReconciler:
             return
         consumer = await tenants.peer_in(self.cluster, key.namespace)
         if consumer and await self.cluster.get_live(KIND, key) is None:
-            await upkeep.remove(
+            await writes.remove(
                 self.cluster,
                 keys.SECRET,
                 where,

@@ -16,7 +16,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
-from controllers import concerns, selections, upkeep, views
+from controllers import concerns, selections, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespacemap import forge
@@ -105,12 +105,12 @@ class NamespaceMapReconciler:
         if objects.is_terminating(obj):
             return await self._dissolve(obj)
         tenant = await self._tenant(obj)
-        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        obj = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         look = await self._look(obj, tenant, await self._policy(obj, tenant))
         await self._remove(look)
         is_more = await self._serve(look)
         await self._report(look)
-        upkeep.raise_all(look.failures)
+        writes.raise_all(look.failures)
         if is_more:
             return 0.0
         waiting = any(entry.phase != forge.ACCEPTED for entry in look.entries.values())
@@ -210,10 +210,10 @@ class NamespaceMapReconciler:
         look = await self._look(obj, MapTenant("", ""), ProviderPolicy())
         await self._remove(look, look.twins.is_released)
         obj = await self._report(look)
-        upkeep.raise_all(look.failures)
+        writes.raise_all(look.failures)
         if look.entries:
             return RELEASED_RETRY_S if look.held else REFUSED_RETRY_S
-        await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
         return None
 
     async def _report(self, look: _MapState) -> Object:
@@ -224,7 +224,7 @@ class NamespaceMapReconciler:
                 message = f"namespace {local}: {entry.message}"
                 self._events.event(KIND, look.obj, "Warning", entry.reason, message)
         status = forge.status(entries, look.twins.policy)
-        made = await upkeep.write_status(self._cluster, KIND, look.obj, status, is_tracked=False)
+        made = await writes.write_status(self._cluster, KIND, look.obj, status, is_tracked=False)
         if made is not look.obj:
             self._written.add(look.obj, made)
             self._pace.wrote(objects.key_of(made), len(look.entries))
@@ -299,7 +299,7 @@ class RemoteNamespaces:
             if is_stuck(seen):
                 await release(self._cluster, name)
             return False  # an event follows when it is
-        is_gone = await upkeep.remove(
+        is_gone = await writes.remove(
             self._cluster,
             keys.NAMESPACE,
             Key("", name),
@@ -319,7 +319,7 @@ class RemoteNamespaces:
         if not is_here or objects.is_terminating(seen or {}):
             return True
         owner = objects.key_of(self._map)
-        is_out = await upkeep.remove(
+        is_out = await writes.remove(
             self._cluster,
             keys.ROLE_BINDING,
             Key(name, owner.namespace),
@@ -466,7 +466,7 @@ async def release(cluster: Cluster, twin: str) -> int:
                 metadata = {"uid": objects.uid(obj), **_UNNOTED}
                 obj = await cluster.patch(kind, key, {"metadata": metadata})
             if foreign:
-                await upkeep.set_finalizers(cluster, kind, obj, kept)
+                await writes.set_finalizers(cluster, kind, obj, kept)
         except NotFoundError:
             return
         except ForbiddenError as error:
@@ -481,11 +481,11 @@ async def release(cluster: Cluster, twin: str) -> int:
         of = Selection(kind, Object, twin, whole_up_to=FULL)
         found = (await cluster.list(of)).items.values()
         held = [obj for obj in found if foreign_finalizers(kind, obj) or _is_full(obj)]
-        failures.extend(await upkeep.each(held, partial(let_go, kind)))
+        failures.extend(await writes.each(held, partial(let_go, kind)))
 
     failures = list[Exception]()
-    failures += await upkeep.each(KINDS, let_all_go)
-    upkeep.raise_all(failures)
+    failures += await writes.each(KINDS, let_all_go)
+    writes.raise_all(failures)
     return len(released)
 
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from apis import keys, nodeselector, objects, whose
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
-from controllers import selections, tenants, upkeep, views
+from controllers import selections, tenants, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge
@@ -97,7 +97,7 @@ class NamespaceOffloadingReconciler:
             await self._withdraw(key.namespace, obj)
             return self._withdrawals.next_s(key.namespace)
         offloading = await self._understood(key.namespace, obj)
-        made = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        made = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         self._remember(obj, made)
         await self._offload(key.namespace, made, offloading)
         return self._withdrawals.next_s(key.namespace)
@@ -122,7 +122,7 @@ class NamespaceOffloadingReconciler:
         peers = await self._peers([])
         maps = [peer.key.name for peer in peers.values()]
         status = forge.invalid(obj, maps, message, self._clock())
-        await upkeep.write_status(self._cluster, KIND, obj, status)
+        await writes.write_status(self._cluster, KIND, obj, status)
 
     async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
         virtual_nodes = await self._virtual_nodes()
@@ -134,7 +134,7 @@ class NamespaceOffloadingReconciler:
         wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
         statuses, failures = await self._enter_all(obj, peers, wanted)
         await self._report(obj, name, statuses)
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
 
     async def _withdraw(self, namespace: str, obj: Object) -> None:
         await self._unlabel(namespace, obj)
@@ -144,13 +144,13 @@ class NamespaceOffloadingReconciler:
         if is_left or not _ends_with_ours(obj):
             name = str(objects.status(obj).get("remoteNamespaceName", ""))
             obj = await self._report(obj, name, statuses)
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
         if is_left:
             return  # an event of the map follows
         bound = await self._bound(namespace)
-        upkeep.raise_all(await upkeep.each(bound, self._remove_binding))
+        writes.raise_all(await writes.each(bound, self._remove_binding))
         self._withdrawals.forget(namespace)
-        self._remember(obj, await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
+        self._remember(obj, await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
 
     async def _enter_all(
         self, obj: Object, peers: Mapping[str, MappedCluster], wanted: Mapping[str, str]
@@ -179,16 +179,16 @@ class NamespaceOffloadingReconciler:
         desired = peer.namespace_map.get("spec", {}).get("desiredMapping") or {}
         failures = list[Exception]()
         if wanted is not None:
-            failures = await upkeep.each(peer.virtual_nodes, partial(self._bind, namespace))
+            failures = await writes.each(peer.virtual_nodes, partial(self._bind, namespace))
             if len(failures) == len(peer.virtual_nodes):
-                upkeep.raise_all(failures)  # rights come first
+                writes.raise_all(failures)  # rights come first
         found = peer.namespace_map
         if desired.get(namespace) != wanted:
             logger.info("Mapping namespace", extra={"kind": "namespacemap", "key": str(peer.key)})
             found = await self._entries.write(peer.key, namespace, wanted)
             if wanted is None:
                 self._withdrawals.going(namespace, peer.key)
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
         return found
 
     async def _bind(self, namespace: str, virtual_node: VirtualNode) -> None:
@@ -196,7 +196,7 @@ class NamespaceOffloadingReconciler:
             rights.offloaded_namespace(virtual_node, namespace),
             rights.is_of(virtual_node),
         )
-        await upkeep.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
+        await writes.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
 
     async def _as_asked(
         self, obj: Object, peer: MappedCluster, mapped: forge.MappingStatus, bound: frozenset[str]
@@ -245,7 +245,7 @@ class NamespaceOffloadingReconciler:
         if found and forge.mapping_status(namespace, found).exists:
             return  # the cache was behind
         theirs = [key for key, virtual_node in bound.items() if virtual_node in names]
-        upkeep.raise_all(await upkeep.each(theirs, self._remove_binding))
+        writes.raise_all(await writes.each(theirs, self._remove_binding))
 
     async def _bound(self, namespace: str) -> dict[Key, str]:
         return {
@@ -256,7 +256,7 @@ class NamespaceOffloadingReconciler:
 
     async def _remove_binding(self, key: Key) -> None:
         is_ours = rights.is_for_offloading
-        await upkeep.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
+        await writes.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
 
     async def _virtual_nodes(self) -> list[VirtualNode]:
         found = await self._observed.virtual_nodes()
@@ -333,7 +333,7 @@ class NamespaceOffloadingReconciler:
     ) -> Object:
         status = forge.status(obj, name, statuses, self._clock())
         before = objects.status(obj).get("offloadingPhase")
-        written = await upkeep.write_status(self._cluster, KIND, obj, status)
+        written = await writes.write_status(self._cluster, KIND, obj, status)
         self._remember(obj, written)
         after = status["offloadingPhase"]
         if after != before and after in {"AllFailed", "SomeFailed"}:

@@ -11,7 +11,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
-from controllers import concerns, selections, upkeep, views
+from controllers import concerns, selections, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge as selection
@@ -114,17 +114,17 @@ class PlacementReconciler:
         if namespace is None or objects.is_terminating(namespace):
             return None  # they go with it
         found = forge.stranded(await self._pods(name))
-        failures = await upkeep.each(found, self._delete)
+        failures = await writes.each(found, self._delete)
         if found:
             message = f"deleted {forge.names(found)}, which waited for a virtual node"
             self._events.event(KIND, obj, "Normal", "EvictedPods", message)
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
         return LOOK_S if found else None
 
     async def _delete(self, pod: Object) -> None:
         """Delete a pod without a node, which no disruption budget counts."""
         key, uid = objects.key_of(pod), objects.uid(pod)
-        await upkeep.remove(
+        await writes.remove(
             self._cluster, keys.POD, key, is_ours=lambda found: objects.uid(found) == uid
         )
 
@@ -133,10 +133,10 @@ class PlacementReconciler:
         gone = list[Object]()
 
         async def evict(pod: Object) -> None:
-            if await upkeep.evict(self._cluster, pod):
+            if await writes.evict(self._cluster, pod):
                 gone.append(pod)
 
-        failures = await upkeep.each(leaving, evict)
+        failures = await writes.each(leaving, evict)
         kept = [pod for pod in leaving if pod not in gone]
         if gone:
             message = f"evicted {forge.names(gone)}, which {rule}"
@@ -144,7 +144,7 @@ class PlacementReconciler:
         if kept:
             message = f"{forge.names(kept)}, which {rule}, cannot be evicted now: tried again"
             self._events.event(KIND, obj, "Warning", "EvictionBlocked", message)
-        upkeep.raise_all(failures)
+        writes.raise_all(failures)
 
     async def _report(
         self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]
@@ -152,7 +152,7 @@ class PlacementReconciler:
         policies = await self._policies(objects.key_of(obj).namespace, offloading)
         told = forge.status(obj, offloading, out, policies, self._clock())
         status = {**objects.status(obj), **told}
-        await upkeep.write_status(self._cluster, KIND, obj, status)
+        await writes.write_status(self._cluster, KIND, obj, status)
 
     async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> Found:
         if offloading.strategy is Strategy.LOCAL:

@@ -14,7 +14,7 @@ from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
 from apis.remap import Remap
-from controllers import fabric, selections, upkeep, views
+from controllers import fabric, selections, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.quota import ledger
@@ -323,7 +323,7 @@ class ShadowPodReconciler:
         await self._write(shadow, forge.refused(shadow, reason, message, self._clock()))
 
     async def _write(self, shadow: Object, status: Object) -> Object:
-        made = await upkeep.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
+        made = await writes.write_status(self._cluster, keys.SHADOW_POD, shadow, status)
         if made is not shadow:
             self._written.add(shadow, made)
         return made

@@ -8,7 +8,7 @@ import msgspec
 
 from apis import conditions, keys, objects, volumes, whose
 from apis.objects import Key, Meta, Object
-from controllers import selections, upkeep, views
+from controllers import selections, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.forge import READY
@@ -155,7 +155,7 @@ class LeftClaimReconciler:
             return None
         if await self._cluster.get_live(keys.PERSISTENT_VOLUME, forge.volume_of(real)):
             return None
-        await upkeep.remove(
+        await writes.remove(
             self._cluster,
             KIND,
             key,
@@ -183,13 +183,13 @@ class LeftVolumeReconciler:
         if volume is None or not forge.is_left(volume):
             return None
         real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(volume))
-        await upkeep.remove(
+        await writes.remove(
             self._cluster,
             KIND,
             real,
             is_ours=lambda found: keys.VIRTUAL_CLAIM_NAME in objects.labels(found),
         )
-        await upkeep.remove(self._cluster, keys.PERSISTENT_VOLUME, key, is_ours=forge.is_left)
+        await writes.remove(self._cluster, keys.PERSISTENT_VOLUME, key, is_ours=forge.is_left)
         return None
 
 
@@ -228,14 +228,14 @@ class PlaceholderReconciler:
             return objects.uid(found) == objects.uid(volume) and bool(forge.placeholder_of(found))
 
         kind = keys.PERSISTENT_VOLUME
-        if await upkeep.remove(self._cluster, kind, key, is_ours=is_it):
+        if await writes.remove(self._cluster, kind, key, is_ours=is_it):
             return
         if claim is not None and not objects.is_terminating(volume):
             message = forge.lost(objects.key_of(claim), provider)
             self._events.event(KIND, claim, "Warning", VOLUME_LOST, message)
         found = await self._cluster.get_live(kind, key)
         if found is not None and is_it(found) and objects.is_terminating(found):
-            await upkeep.remove_finalizer(self._cluster, kind, found, keys.VOLUME_PROTECTION)
+            await writes.remove_finalizer(self._cluster, kind, found, keys.VOLUME_PROTECTION)
 
     async def _is_reflected(self, namespace: str, provider: str) -> bool:
         """Whether the API server knows of anything of ``namespace`` on ``provider``."""

@@ -12,7 +12,7 @@ from apis import foreignclusters, keys, naming, objects, own, podnetworks, whose
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from apis.remap import Network
-from controllers import concerns, fabric, selections, upkeep, views
+from controllers import concerns, fabric, selections, views, writes
 from controllers.concerns import Keys
 from controllers.manager import Manager, Term
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
@@ -85,7 +85,7 @@ class VirtualNodeReconciler:
         if objects.is_terminating(obj):
             return await self._take_down(obj, virtual_node)
         options = await self._options(obj, virtual_node)
-        obj = await upkeep.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        obj = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
         return await self._set_up(obj, virtual_node, options)
 
     async def _options(self, obj: Object, virtual_node: VirtualNode) -> VkOptionsTemplate:
@@ -114,7 +114,7 @@ class VirtualNodeReconciler:
     ) -> float | None:
         await self._grant(obj, virtual_node)
         running = await self._deploy(obj, options)
-        await upkeep.ensure(
+        await writes.ensure(
             self._cluster,
             keys.NAMESPACE_MAP,
             lifecycle.namespace_map(virtual_node),
@@ -144,19 +144,19 @@ class VirtualNodeReconciler:
         """End the deletions that nobody will confirm any more."""
         found = await self._pods_on(virtual_node)
         going = [pod for pod in found if objects.is_terminating(pod)]
-        upkeep.raise_all(await upkeep.each(going, self._lose))
+        writes.raise_all(await writes.each(going, self._lose))
 
     async def _grant(self, obj: Object, virtual_node: VirtualNode) -> None:
         owner = objects.owner_reference(KIND, obj)
         account = rights.service_account(virtual_node, owner)
         for desired in (account, *rights.at_home(virtual_node)):
             is_ours = rights.is_of(virtual_node)
-            await upkeep.ensure(self._cluster, desired.kind, desired.wanted, is_ours=is_ours)
+            await writes.ensure(self._cluster, desired.kind, desired.wanted, is_ours=is_ours)
 
     async def _deploy(self, obj: Object, options: VkOptionsTemplate) -> Object:
         wanted = deployment.deployment(obj, options, self._local)
         existed = await self._cluster.get(keys.DEPLOYMENT, objects.key_of(wanted))
-        running = await upkeep.ensure(
+        running = await writes.ensure(
             self._cluster,
             keys.DEPLOYMENT,
             wanted,
@@ -205,7 +205,7 @@ class VirtualNodeReconciler:
     async def _let_go(self, obj: Object, virtual_node: VirtualNode) -> None:
         async with self._last:  # two that end at once may not both see the other
             await self._forget_map(virtual_node)
-            await upkeep.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+            await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
 
     async def _yield_name(self, obj: Object, virtual_node: VirtualNode, elder: Key) -> float | None:
         """Leave Node and rights, which go by the name, to ``elder``; what runs already ends."""
@@ -230,12 +230,12 @@ class VirtualNodeReconciler:
         if given_up is not None and given_up <= self._clock():
             return await self._abandon(obj, virtual_node, leaving)
         if self._observed.is_gone(virtual_node.cluster_id):
-            upkeep.raise_all(await upkeep.each(leaving, self._lose))
+            writes.raise_all(await writes.each(leaving, self._lose))
             return NodeDrain()
         is_over = bool(leaving) and await self._has_waited(obj, virtual_node)
-        leave = self._deleted if is_over else partial(upkeep.evict, self._cluster)
+        leave = self._deleted if is_over else partial(writes.evict, self._cluster)
         standing = [pod for pod in leaving if not objects.is_terminating(pod)]
-        upkeep.raise_all(await upkeep.each(standing, leave))
+        writes.raise_all(await writes.each(standing, leave))
         return NodeDrain(len(leaving), given_up)
 
     async def _has_waited(self, obj: Object, virtual_node: VirtualNode) -> bool:
@@ -310,7 +310,7 @@ class VirtualNodeReconciler:
         self, obj: Object, virtual_node: VirtualNode, pods: list[Object]
     ) -> NodeDrain:
         """Let pods go whose end nobody confirms, and say which cluster may run them still."""
-        upkeep.raise_all(await upkeep.each(pods, self._lose))
+        writes.raise_all(await writes.each(pods, self._lose))
         if pods:
             message = lifecycle.abandoned(virtual_node, map(objects.key_of, pods))
             self._events.event(KIND, obj, "Warning", "PodsAbandoned", message)
@@ -327,7 +327,7 @@ class VirtualNodeReconciler:
 
     async def _kubelet_gone(self, obj: Object, virtual_node: VirtualNode) -> bool:
         key = Key(virtual_node.namespace, naming.vk_deployment(virtual_node.name))
-        gone = await upkeep.remove(
+        gone = await writes.remove(
             self._cluster,
             keys.DEPLOYMENT,
             key,
@@ -342,7 +342,7 @@ class VirtualNodeReconciler:
         return not (await self._cluster.list(pods)).items
 
     async def _node_gone(self, virtual_node: VirtualNode) -> bool:
-        return await upkeep.remove(
+        return await writes.remove(
             self._cluster,
             keys.NODE,
             Key("", virtual_node.name),
@@ -361,9 +361,9 @@ class VirtualNodeReconciler:
         account = (keys.SERVICE_ACCOUNT, Key(virtual_node.namespace, virtual_node.name))
 
         async def take(right: tuple[Kind, Key]) -> None:
-            await upkeep.remove(self._cluster, *right, is_ours=is_ours)
+            await writes.remove(self._cluster, *right, is_ours=is_ours)
 
-        upkeep.raise_all(await upkeep.each(dict.fromkeys([*given, account]), take))
+        writes.raise_all(await writes.each(dict.fromkeys([*given, account]), take))
 
     async def _forget_map(self, virtual_node: VirtualNode) -> None:
         siblings = Selection(KIND, Object, namespace=virtual_node.namespace)
@@ -373,7 +373,7 @@ class VirtualNodeReconciler:
                 and VirtualNode.parse(obj).cluster_id == virtual_node.cluster_id
             ):
                 return  # the map is shared, and still in use
-        await upkeep.remove(
+        await writes.remove(
             self._cluster,
             keys.NAMESPACE_MAP,
             objects.key_of(lifecycle.namespace_map(virtual_node)),
@@ -382,7 +382,7 @@ class VirtualNodeReconciler:
 
     async def _report(self, obj: Object, states: Mapping[str, State]) -> Object:
         status = lifecycle.status(obj, states, self._clock())
-        return await upkeep.write_status(self._cluster, KIND, obj, status)
+        return await writes.write_status(self._cluster, KIND, obj, status)
 
 
 # Which changes concern which VirtualNode ----------------------------------------------------------

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers import selections, upkeep
+from controllers import selections, writes
 from controllers.manager import Manager, Term
 from controllers.peers.clusterprofile import forge
 from kube import errors
@@ -26,12 +26,12 @@ class ClusterProfileReconciler:
         peer = await self._cluster.get(keys.FOREIGN_CLUSTER, key)
         if peer is None or objects.is_terminating(peer):
             where = Key(self._namespace, key.name)
-            await upkeep.remove(self._cluster, KIND, where, is_ours=forge.is_ours)
+            await writes.remove(self._cluster, KIND, where, is_ours=forge.is_ours)
             return None
         wanted = forge.profile(key.name, self._namespace)
-        made = await upkeep.ensure(self._cluster, KIND, wanted, is_ours=forge.is_ours)
+        made = await writes.ensure(self._cluster, KIND, wanted, is_ours=forge.is_ours)
         status = forge.status(objects.status(made), peer, self._clock())
-        await upkeep.write_status(self._cluster, KIND, made, status)
+        await writes.write_status(self._cluster, KIND, made, status)
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import upkeep
+from controllers import writes
 from controllers.pace import Pace
 from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
@@ -52,7 +52,7 @@ class ReplicationReconciler:
             return await self.withdraw(original)
         if not whose.is_for(original, self.peering.remote_cluster_id):
             return None
-        original = await upkeep.add_finalizer(self.local, self.kind, original, FINALIZER)
+        original = await writes.add_finalizer(self.local, self.kind, original, FINALIZER)
         out_s, back_s = self.out.left_s(key), self.back.left_s(key)
         try:
             replica = await self._replicate(original, may_change=out_s is None)
@@ -65,7 +65,7 @@ class ReplicationReconciler:
         return min((left_s for left_s in (out_s, back_s) if left_s is not None), default=None)
 
     async def _bring_back(self, original: Object, status: Object) -> None:
-        made = await upkeep.write_status(self.local, self.kind, original, status)
+        made = await writes.write_status(self.local, self.kind, original, status)
         if made is not original:
             self.back.wrote(objects.key_of(original), forge.size(original))
 
@@ -95,7 +95,7 @@ class ReplicationReconciler:
             return None
         if not await self._removed(objects.key_of(original)):
             return GOING_POLL_S
-        await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
+        await writes.remove_finalizer(self.local, self.kind, original, FINALIZER)
         return None
 
     async def _sweep(self, key: Key) -> float | None:
@@ -115,7 +115,7 @@ class ReplicationReconciler:
     async def _removed(self, key: Key) -> bool:
         where = self.peering.replica_of(key)
         try:
-            return await upkeep.remove(
+            return await writes.remove(
                 self.remote,
                 self.kind,
                 where,
@@ -169,7 +169,7 @@ class ReleaseReconciler:
             if self.is_signed_out is not None and not await self.is_signed_out():
                 return GOING_POLL_S  # its Secret goes unseen where our rights went first
             self._tell(original, "ReplicaAbandoned", f"its replica {key.name}")
-            await upkeep.remove_finalizer(self.local, self.kind, original, FINALIZER)
+            await writes.remove_finalizer(self.local, self.kind, original, FINALIZER)
         return None
 
     async def _forget_twins(self, original: Object) -> None:
