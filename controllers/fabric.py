@@ -10,13 +10,13 @@ from typing import Final
 from apis import keys, remap
 from apis.objects import Object
 from apis.remap import Remap
-from controllers import selections
+from controllers import watches
 from controllers.manager import Manager
 from kube import errors
 from kube.cluster import Selection
 from kube.informer import Informer
 
-CONFIGURATIONS: Final = selections.every(keys.CONFIGURATION)
+CONFIGURATIONS: Final = watches.every(keys.CONFIGURATION)
 _OF_PODS: Final = f"{keys.NETWORK_TYPE}={keys.POD_CIDR}"
 _OF_API_SERVERS: Final = f"{keys.IP_TYPE}={keys.API_SERVER_IP}"
 
@@ -28,13 +28,13 @@ def configurations(manager: Manager) -> Informer[Object] | None:
 
 def networks(manager: Manager) -> Informer[Object] | None:
     """Return the networks of this cluster's pods; None without a fabric."""
-    selection = selections.every(keys.NETWORK, namespace=manager.namespace, labels=_OF_PODS)
+    selection = watches.every(keys.NETWORK, namespace=manager.namespace, labels=_OF_PODS)
     return _informer(manager, selection)
 
 
 def api_servers(manager: Manager) -> Informer[Object] | None:
     """Return by which addresses peers reach this cluster's API server; None without a fabric."""
-    selection = selections.every(keys.IP, namespace=manager.namespace, labels=_OF_API_SERVERS)
+    selection = watches.every(keys.IP, namespace=manager.namespace, labels=_OF_API_SERVERS)
     return _informer(manager, selection)
 
 

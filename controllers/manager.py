@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from apis import keys
 from apis.authentication import Binding
 from apis.objects import Kind, Object
-from controllers import selections
+from controllers import watches
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.excess import Excess
@@ -159,8 +159,8 @@ class Manager:
         That is in tenant namespaces, once it has bound itself there.
         Source: docs/parity.md SEC-A11.
         """
-        bindings = self.informer(selections.ROLE_BINDINGS)
-        return self.informers.within(selections.SECRETS, bindings, tenantrights.is_one)
+        bindings = self.informer(watches.ROLE_BINDINGS)
+        return self.informers.within(watches.SECRETS, bindings, tenantrights.is_one)
 
     def beside_virtual_nodes(self, selection: Selection[Object]) -> Informer[Object]:
         """Return the informer of ``selection`` in the namespaces that have a VirtualNode.
@@ -168,7 +168,7 @@ class Manager:
         Users may write the labels by which it selects, in their namespaces and as large as they
         like. Source: docs/parity.md H18.
         """
-        virtual_nodes = self.informer(selections.VIRTUAL_NODES)
+        virtual_nodes = self.informer(watches.VIRTUAL_NODES)
         return self.informers.within(selection, virtual_nodes, lambda _: True, waits=True)
 
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from apis import keys, objects, policies, whose
 from apis.objects import Key, Object
-from controllers import concerns, selections, writes
+from controllers import watches, writes
 from controllers.manager import Manager, Term
-from controllers.views import View, cached
+from controllers.watches import View, cached
 from kube.cluster import Cluster
 from kube.informer import Change
 from kube.runner import Runner, Source
@@ -107,10 +107,10 @@ class ObjectQuotaReconciler:
 
 
 def controller(manager: Manager) -> Term:
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
-    tenants = manager.informer(selections.TENANTS)
-    granted = manager.informer(selections.PROVIDER_POLICIES)
-    bindings = manager.informer(selections.ROLE_BINDINGS)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
+    tenants = manager.informer(watches.TENANTS)
+    granted = manager.informer(watches.PROVIDER_POLICIES)
+    bindings = manager.informer(watches.ROLE_BINDINGS)
     account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
 
     def by_binding(change: Change[Object]) -> Iterable[Key]:
@@ -122,8 +122,8 @@ def controller(manager: Manager) -> Term:
         reconciler = ObjectQuotaReconciler(manager.cached, account, *views)
         sources = [
             Source(namespaces, of_peers),
-            Source(tenants, concerns.but_booked(lambda change: [Key("", change.key.namespace)])),
-            Source(granted, concerns.but_booked(concerns.all_of(namespaces))),
+            Source(tenants, watches.but_booked(lambda change: [Key("", change.key.namespace)])),
+            Source(granted, watches.but_booked(watches.all_of(namespaces))),
             Source(bindings, by_binding),
         ]
         return Runner("objectquotas", reconciler, sources)

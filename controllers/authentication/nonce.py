@@ -13,9 +13,9 @@ from typing import Final
 from apis import authentication, keys, nonces, objects, whose
 from apis.objects import Key, Object
 from certs import identity, pki
-from controllers import selections, tenants, views, writes
+from controllers import watches, writes
 from controllers.manager import Manager, Term
-from controllers.views import View
+from controllers.watches import View
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.informer import Change
@@ -52,7 +52,7 @@ class NonceReconciler:
         secret = (await self.secrets()).get(key)
         if secret is None or objects.is_terminating(secret):
             return None
-        peer = await tenants.peer_in(self.cluster, key.namespace)
+        peer = await watches.peer_in(self.cluster, key.namespace)
         if not peer or objects.labels(secret).get(label) != "true":
             return None
         return await work(secret, peer)
@@ -118,12 +118,12 @@ _NAMES = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
 
 def controller(manager: Manager) -> Term:
     secrets = manager.tenant_secrets()
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
 
     def runner() -> Runner:
         reconciler = NonceReconciler(
             manager.cached,
-            views.cached(secrets),
+            watches.cached(secrets),
             manager.cluster_id,
             manager.private_key,
             manager.events,

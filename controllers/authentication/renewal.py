@@ -13,7 +13,7 @@ from apis import keys, objects, whose
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
 from apis.objects import Key, Object
 from certs import pki
-from controllers import concerns, selections, tenants, writes
+from controllers import watches, writes
 from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import RefusedError
 from controllers.manager import Manager, Term
@@ -137,7 +137,7 @@ class RemoteRenewReconciler:
         renew = await self.cluster.get(KIND, key)
         if renew is None or objects.is_terminating(renew):
             return None
-        consumer = await tenants.peer_in(self.cluster, key.namespace)
+        consumer = await watches.peer_in(self.cluster, key.namespace)
         if not consumer or not whose.origin(renew, consumer):
             return None
         params = self._params(key.namespace, consumer)
@@ -193,11 +193,11 @@ def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
 
 
 def controller(manager: Manager) -> Term:
-    renews = manager.informer(selections.RENEWS)
-    identities = manager.informer(selections.IDENTITIES)
-    tenants = manager.informer(selections.TENANTS)
-    slices = manager.informer(selections.RESOURCE_SLICES)
-    beside = concerns.beside(renews)
+    renews = manager.informer(watches.RENEWS)
+    identities = manager.informer(watches.IDENTITIES)
+    tenants = manager.informer(watches.TENANTS)
+    slices = manager.informer(watches.RESOURCE_SLICES)
+    beside = watches.beside(renews)
 
     def runners() -> tuple[Runner, Runner]:
         local = LocalRenewReconciler(
@@ -215,7 +215,7 @@ def controller(manager: Manager) -> Term:
                 remote,
                 [
                     Source(renews),
-                    Source(tenants, concerns.but_booked(beside)),
+                    Source(tenants, watches.but_booked(beside)),
                     Source(slices, beside),
                 ],
             ),

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from certs import pki
-from controllers import clusterid, views
+from controllers import clusterid, watches
 from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
@@ -142,8 +142,8 @@ class Half:
         await self.fake.create(kind, named(kind, Key("liqo", default), spec=spec))
         await ensure_namespace(self.fake, keys.NODE_LEASE_NAMESPACE)
 
-    def view(self, kind: Kind) -> views.View:
-        return views.live(self.fake, Selection(kind, Object))
+    def view(self, kind: Kind) -> watches.View:
+        return watches.live(self.fake, Selection(kind, Object))
 
     def cached(self, kind: Kind) -> dict[Key, Object]:
         return {key: obj for (each, key), obj in self.fake.everything().items() if each == kind}

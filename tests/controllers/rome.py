@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from controllers import views
+from controllers import watches
 from controllers.offloading.namespaceoffloading.reconciler import (
     NamespaceOffloadingListers,
     NamespaceOffloadingReconciler,
@@ -54,8 +54,8 @@ class Rome:
         self.set_back_s += seconds
 
     def world(self) -> NamespaceOffloadingListers:
-        def of(selection: Selection[Object]) -> views.View:
-            return views.live(self.cluster, selection)
+        def of(selection: Selection[Object]) -> watches.View:
+            return watches.live(self.cluster, selection)
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
         return NamespaceOffloadingListers(
@@ -65,7 +65,7 @@ class Rome:
             bindings=of(Selection(keys.ROLE_BINDING, Object, self.namespace)),
         )
 
-    def of_tenants(self, kind: Kind) -> views.View:
+    def of_tenants(self, kind: Kind) -> watches.View:
         """Return what is in the tenant namespaces of this test."""
 
         async def items() -> Mapping[Key, Object]:

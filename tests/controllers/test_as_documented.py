@@ -12,7 +12,7 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, named
 from certs import identity
-from controllers import views
+from controllers import watches
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
@@ -57,7 +57,7 @@ async def granted(server: ClusterClient) -> None:
     made = replica(Key(AWAY, "mypool"), CONSUMER, "default", {})
     await make(server, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
     tenants, policies, classes = (
-        views.live(server, Selection(kind, dict))
+        watches.live(server, Selection(kind, dict))
         for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.STORAGE_CLASS)
     )
     ledger = Ledger(server)

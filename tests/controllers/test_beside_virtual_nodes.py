@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from controllers import selections
+from controllers import watches
 from controllers.manager import Informers
 from controllers.scoped import ScopedInformer
 from kube.cache import CachedCluster
@@ -29,8 +29,8 @@ async def test_only_what_is_beside_a_virtual_node_is_kept(kind: Kind) -> None:
     await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, OURS, spec={}))
     for key in (OURS, THEIRS):
         await cluster.create(kind, made(kind, key))
-    scopes: Informer[Object] = Informer(selections.VIRTUAL_NODES)
-    selection = selections.every(kind, labels=f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}")
+    scopes: Informer[Object] = Informer(watches.VIRTUAL_NODES)
+    selection = watches.every(kind, labels=f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}")
     seen: ScopedInformer[Object] = ScopedInformer(selection, scopes, lambda _: True, waits=True)
 
     async with running(scopes.run(cluster), seen.run(cluster)):
@@ -46,11 +46,10 @@ async def test_only_what_is_beside_a_virtual_node_is_kept(kind: Kind) -> None:
 def test_all_who_ask_share_one_informer() -> None:
     unused: Any = None
     informers = Informers(CachedCluster(unused))
-    scopes = informers.of(selections.VIRTUAL_NODES)
+    scopes = informers.of(watches.VIRTUAL_NODES)
 
     first, second = (
-        informers.within(selections.DEPLOYMENTS, scopes, lambda _: True, waits=True)
-        for _ in range(2)
+        informers.within(watches.DEPLOYMENTS, scopes, lambda _: True, waits=True) for _ in range(2)
     )
 
     assert first is second

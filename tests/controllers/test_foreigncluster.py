@@ -8,7 +8,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers import selections, views
+from controllers import watches
 from controllers.peers.foreigncluster import forge
 from controllers.peers.foreigncluster.forge import Facts, Reach
 from controllers.peers.foreigncluster.reconciler import (
@@ -47,17 +47,19 @@ class Peer:
         self.reach: Reach | None = None
         self.now = NOW
         seen = {
-            "namespaces": selections.PEER_NAMESPACES,
-            "tenants": selections.TENANTS,
-            "identities": selections.IDENTITIES,
-            "slices": selections.RESOURCE_SLICES,
-            "virtual_nodes": selections.VIRTUAL_NODES,
-            "deployments": selections.DEPLOYMENTS,
-            "nodes": selections.NODES,
+            "namespaces": watches.PEER_NAMESPACES,
+            "tenants": watches.TENANTS,
+            "identities": watches.IDENTITIES,
+            "slices": watches.RESOURCE_SLICES,
+            "virtual_nodes": watches.VIRTUAL_NODES,
+            "deployments": watches.DEPLOYMENTS,
+            "nodes": watches.NODES,
         }
         self.reconciler = ForeignClusterReconciler(
             self.ledger,
-            ForeignClusterListers(**{field: views.live(cluster, of) for field, of in seen.items()}),
+            ForeignClusterListers(
+                **{field: watches.live(cluster, of) for field, of in seen.items()}
+            ),
             reach=lambda _: self.reach,
             version="0.1.0",
             clock=lambda: self.now,

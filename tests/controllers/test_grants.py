@@ -12,7 +12,7 @@ import pytest
 from apis import conditions, keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
-from controllers import concerns, views
+from controllers import watches
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed, everything
 from kube import client, errors
@@ -65,8 +65,8 @@ class Provider:
     def elected(self, standard: GrantDefaults | None = None) -> GrantsReconciler:
         """Return the loop of a new leader."""
 
-        def all_(kind: Any) -> views.View:
-            return views.live(self.cluster, Selection(kind, dict))
+        def all_(kind: Any) -> watches.View:
+            return watches.live(self.cluster, Selection(kind, dict))
 
         return GrantsReconciler(
             self.cluster,
@@ -997,7 +997,7 @@ async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -
     key = await provider.ask(cpu="1")
     await provider.settle()
     after = await provider.tenant(), await there(provider.cluster, *where)
-    heard = concerns.but_booked()
+    heard = watches.but_booked()
 
     for old, new in zip(before, after, strict=True):
         what = objects.key_of(new)

@@ -10,7 +10,7 @@ from apis import keys, nonces, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, pki
-from controllers import selections, views
+from controllers import watches
 from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
@@ -59,11 +59,11 @@ class Rome:
 
     def nonces(self) -> NonceReconciler:
         events, dice = self.told.recorder, bytes
-        secrets = views.live(self.cluster, selections.SECRETS)
+        secrets = watches.live(self.cluster, watches.SECRETS)
         return NonceReconciler(self.cluster, secrets, "rome", KEY, events, lambda: self.now, dice)
 
     def identities(self, *replicated: Object) -> IdentityReconciler:
-        secrets = views.live(self.cluster, selections.SECRETS)
+        secrets = watches.live(self.cluster, watches.SECRETS)
         events = self.told.recorder
         return IdentityReconciler(self.cluster, secrets, KEY, events, lambda: replicated)
 

@@ -8,7 +8,7 @@ import pytest
 
 from apis import keys, objects, volumes
 from apis.objects import Key, Kind, Object, named
-from controllers import views
+from controllers import watches
 from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
     MOST_OF_TEXT,
@@ -249,7 +249,7 @@ async def placeholder(cluster: Cluster, namespace: str, policy: str, *, bound: b
 
 def placeholders(cluster: Cluster) -> tuple[PlaceholderReconciler, Told]:
     told = Told(cluster)
-    maps = views.live(cluster, Selection(keys.NAMESPACE_MAP, Object))
+    maps = watches.live(cluster, Selection(keys.NAMESPACE_MAP, Object))
     return PlaceholderReconciler(cluster, maps=maps, events=told.recorder), told
 
 

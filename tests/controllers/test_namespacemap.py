@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apis import keys, naming, objects, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Meta, Object
-from controllers import views
+from controllers import watches
 from controllers.offloading.namespacemap import forge, reconciler
 from controllers.offloading.namespacemap.reconciler import (
     NamespaceMapListers,
@@ -50,8 +50,8 @@ class Milan:
         )
 
     def observed(self) -> NamespaceMapListers:
-        def of(kind: Kind, labels: str = "") -> views.View:
-            return views.live(self.cluster, Selection(kind, Object, labels=labels))
+        def of(kind: Kind, labels: str = "") -> watches.View:
+            return watches.live(self.cluster, Selection(kind, Object, labels=labels))
 
         return NamespaceMapListers(
             of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),

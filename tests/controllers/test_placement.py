@@ -12,7 +12,7 @@ import pytest
 from apis import conditions, keys
 from apis.objects import Key, Kind, Object, named, owner_reference
 from apis.offloading import VirtualNode
-from controllers import views
+from controllers import watches
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import SELECTIONS, Found, Policies
 from controllers.offloading.placement.reconciler import (
@@ -56,8 +56,8 @@ class Rome:
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
         tenants = Selection(keys.VIRTUAL_NODE, Object, self.namespace)
         observed = PlacementListers(
-            views.live(self.cluster, virtual),
-            views.live(self.cluster, tenants),
+            watches.live(self.cluster, virtual),
+            watches.live(self.cluster, tenants),
             self.waiting.are_shown,
             self.found,
         )

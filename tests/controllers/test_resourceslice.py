@@ -11,7 +11,7 @@ from apis import conditions, keys, naming, objects, slices
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
-from controllers import views
+from controllers import watches
 from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
 from controllers.granting.resourceslice import forge
 from controllers.granting.resourceslice.reconciler import (
@@ -509,8 +509,8 @@ class Provider:
         self.where = Key(naming.tenant_namespace("rome"), "mypool")
         self.told = Told(self.cluster)
 
-        def all_(kind: Any) -> views.View:
-            return views.live(self.cluster, Selection(kind, dict))
+        def all_(kind: Any) -> watches.View:
+            return watches.live(self.cluster, Selection(kind, dict))
 
         self.loop = ReplicaReconciler(
             self.cluster,

@@ -11,7 +11,7 @@ from apis.authentication import AuthParams, Binding
 from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
-from controllers import views, writes
+from controllers import watches, writes
 from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.reconciler import REFUSED_S, Observed, TenantReconciler
@@ -52,9 +52,9 @@ class Milan:
             self.cluster,
             Observed(
                 lambda: self.bindings,
-                views.live(self.fake, ours),
-                views.live(self.fake, secrets),
-                views.live(self.fake, Selection(keys.NAMESPACE, Object)),
+                watches.live(self.fake, ours),
+                watches.live(self.fake, secrets),
+                watches.live(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
             Issuer(self.cluster, Entrance(lambda: b"CA", address), lambda: self.now),
             cluster_id="milan",

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from controllers import objectquotas, views
+from controllers import objectquotas, watches
 from controllers.authentication.tenantrights import forge
 from controllers.authentication.tenantrights.reconciler import (
     NEEDING,
@@ -218,7 +218,7 @@ async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
         await fake.create(keys.ROLE_BINDING, named(keys.ROLE_BINDING, Key(name, ACCOUNT.name)))
     await fake.create(keys.TENANT, named(keys.TENANT, Key(SPACE, "milan"), spec={}))
     tenants, policies, bindings = (
-        views.live(fake, Selection(kind, Object))
+        watches.live(fake, Selection(kind, Object))
         for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.ROLE_BINDING)
     )
     clock = itertools.count(step=objectquotas.UNCOUNTED_S).__next__

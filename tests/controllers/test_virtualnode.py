@@ -9,7 +9,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import DRAIN_TIMEOUT, VirtualNode, drain_timeout
-from controllers import selections, views
+from controllers import watches
 from controllers.offloading.virtualnode.forge import lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.reconciler import VirtualNodeListers, VirtualNodeReconciler
@@ -47,8 +47,8 @@ class Rome:
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
             VirtualNodeListers(
-                views.live(self.cluster, selections.VIRTUAL_NODES),
-                views.live(self.cluster, BINDINGS),
+                watches.live(self.cluster, watches.VIRTUAL_NODES),
+                watches.live(self.cluster, BINDINGS),
                 self.gone.__contains__,
             ),
             local=LocalCluster("rome", self.tenant),

@@ -8,11 +8,11 @@ from typing import Final
 from apis import conditions, keys, naming, objects, whose
 from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
-from controllers import concerns, selections, tenants, views, writes
+from controllers import watches, writes
 from controllers.authentication.identity import forge
 from controllers.authentication.identity.forge import RefusedError
 from controllers.manager import Manager, Term
-from controllers.views import View
+from controllers.watches import View
 from kube import kubeconfig
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -96,7 +96,7 @@ class SliceIdentityReconciler:
         obj = await self.cluster.get(SLICE, key)
         if obj is None or objects.is_terminating(obj):
             return None
-        provider = await tenants.peer_in(self.cluster, key.namespace)
+        provider = await watches.peer_in(self.cluster, key.namespace)
         if not whose.is_for(obj, provider):
             return None
         answer = _answer(obj)
@@ -154,11 +154,11 @@ def _answer(obj: Object) -> str:
 
 
 def controller(manager: Manager) -> Term:
-    identities = manager.informer(selections.IDENTITIES)
-    slices = manager.informer(selections.RESOURCE_SLICES)
+    identities = manager.informer(watches.IDENTITIES)
+    slices = manager.informer(watches.RESOURCE_SLICES)
     replicated = [
         manager.informer(each)
-        for each in (selections.NAMESPACE_MAPS, selections.RESOURCE_SLICES, selections.RENEWS)
+        for each in (watches.NAMESPACE_MAPS, watches.RESOURCE_SLICES, watches.RENEWS)
     ]
     secrets = manager.tenant_secrets()
 
@@ -169,7 +169,7 @@ def controller(manager: Manager) -> Term:
     def runners() -> tuple[Runner, Runner]:
         whole = IdentityReconciler(
             manager.cached,
-            views.cached(secrets),
+            watches.cached(secrets),
             manager.private_key,
             manager.events,
             all_replicated,
@@ -180,7 +180,7 @@ def controller(manager: Manager) -> Term:
             *(Source(each, _by_replicated) for each in replicated),
         ]
         slice_ = SliceIdentityReconciler(manager.cached, manager.events)
-        of_slices = [Source(slices), Source(identities, concerns.beside(slices))]
+        of_slices = [Source(slices), Source(identities, watches.beside(slices))]
         workers = manager.limits.workers
         return (
             Runner("identity", whole, sources, workers=workers),

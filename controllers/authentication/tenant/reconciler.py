@@ -11,13 +11,13 @@ from apis import conditions, keys, naming, nonces, objects, whose
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
-from controllers import concerns, objectquotas, selections, tenants, views, writes
+from controllers import objectquotas, watches, writes
 from controllers.authentication.issuing.forge import Request
 from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import RefusedError
 from controllers.manager import Manager, Term
-from controllers.views import View
+from controllers.watches import View
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
 from kube.events import Recorder
@@ -107,7 +107,7 @@ class TenantReconciler:
             tenant = Tenant.parse(obj)
         except ValueError as error:
             raise RefusedError("InvalidTenant", f"tenant {key}: spec.{error}") from error
-        if await tenants.peer_in(self._cluster, key.namespace) != tenant.cluster_id:
+        if await watches.peer_in(self._cluster, key.namespace) != tenant.cluster_id:
             message = f"namespace {key.namespace} is not the tenant namespace of "
             message += f"{tenant.cluster_id}: create the Tenant in that"
             raise RefusedError("NotItsNamespace", message)
@@ -236,7 +236,7 @@ class TenantReconciler:
         where = obj["metadata"]["namespace"]
 
         async def send_off(kind: Kind) -> None:
-            of = selections.written_by_consumers(kind, where)
+            of = watches.written_by_consumers(kind, where)
             found = (await self._cluster.list(of)).items.values()
             theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
             left.objects += len(theirs)
@@ -278,7 +278,7 @@ class TenantReconciler:
         """Mark the slices; return of which that failed. Their Quotas follow the Tenant itself."""
         wanted = "true" if tenant.condition is TenantCondition.CORDONED else None
         own = obj["metadata"]["namespace"]
-        where = selections.written_by_consumers(keys.RESOURCE_SLICE, own)
+        where = watches.written_by_consumers(keys.RESOURCE_SLICE, own)
         changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
         unmarked = [
             key
@@ -358,17 +358,17 @@ def _as_it_was(obj: Object) -> Tenant:
 
 
 def controller(manager: Manager) -> Term:
-    tenants = manager.informer(selections.TENANTS)
-    slices = manager.informer(selections.RESOURCE_SLICES)
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    tenants = manager.informer(watches.TENANTS)
+    slices = manager.informer(watches.RESOURCE_SLICES)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
     secrets = manager.tenant_secrets()
-    ours = manager.informer(selections.ROLE_BINDINGS)
+    ours = manager.informer(watches.ROLE_BINDINGS)
     everyones = manager.all_bindings()
 
-    beside = concerns.beside(tenants)
+    beside = watches.beside(tenants)
     sources: list[Source[Object]] = [
-        Source(tenants, concerns.but_booked()),
-        Source(namespaces, concerns.inside(tenants)),
+        Source(tenants, watches.but_booked()),
+        Source(namespaces, watches.inside(tenants)),
         Source(slices, lambda change: beside(change) if change.old is None else ()),
         Source(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
     ]
@@ -378,10 +378,10 @@ def controller(manager: Manager) -> Term:
         made = TenantReconciler(
             manager.cached,
             Observed(
-                all_bindings=lambda: views.each_of(everyones),
-                our_bindings=views.cached(ours),
-                secrets=views.cached(secrets),
-                namespaces=views.cached(namespaces),
+                all_bindings=lambda: watches.each_of(everyones),
+                our_bindings=watches.cached(ours),
+                secrets=watches.cached(secrets),
+                namespaces=watches.cached(namespaces),
             ),
             manager.issuer,
             cluster_id=manager.cluster_id,

@@ -6,7 +6,7 @@ from typing import Final
 
 from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import selections, writes
+from controllers import watches, writes
 from controllers.authentication.tenantrights import forge
 from controllers.manager import Manager, Term
 from kube.cluster import Cluster, Selection
@@ -77,8 +77,8 @@ class TenantRightsReconciler:
 
 
 def controller(manager: Manager) -> Term:
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
-    bindings = manager.informer(selections.ROLE_BINDINGS)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
+    bindings = manager.informer(watches.ROLE_BINDINGS)
     account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
 
     def runner() -> Runner:

@@ -20,7 +20,7 @@ from apis import keys, naming, objects, slices, whose
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
-from controllers import selections, views, writes
+from controllers import watches, writes
 from controllers.granting.grants.capacity import LARGEST_POD_S, Capacity, LargestPodReconciler
 from controllers.granting.grants.forge import division, grants
 from controllers.granting.grants.forge.division import Share, SliceDemand
@@ -33,7 +33,7 @@ from controllers.granting.grants.forge.grants import (
 )
 from controllers.granting.grants.ledger import POLICY, Ledgers
 from controllers.manager import Manager, Term
-from controllers.views import View
+from controllers.watches import View
 from kube.cluster import Cluster, Selection
 from kube.errors import (
     BusyError,
@@ -55,7 +55,7 @@ NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
 
-_REPLICAS: Final = selections.written_by_consumers(keys.RESOURCE_SLICE, labels=whose.REPLICAS)
+_REPLICAS: Final = watches.written_by_consumers(keys.RESOURCE_SLICE, labels=whose.REPLICAS)
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class GrantsReconciler:
         found, quotas, tenants = await asyncio.gather(
             self._cluster.list(_REPLICAS),
             self._cluster.list(Selection(keys.QUOTA, Object)),
-            self._cluster.list(selections.TENANTS),
+            self._cluster.list(watches.TENANTS),
         )
         known = dict(await self._observed.policies())
         known.pop(POLICY, None)
@@ -331,11 +331,11 @@ SETTLE_S: Final = 0.5
 
 
 def controller(manager: Manager) -> Term:
-    slices = manager.informer(selections.RESOURCE_SLICES)
-    tenants = manager.informer(selections.TENANTS)
-    policies = manager.informer(selections.PROVIDER_POLICIES)
-    storage_classes = manager.informer(selections.STORAGE_CLASSES)
-    others = (manager.informer(selections.QUOTAS), tenants, policies, storage_classes)
+    slices = manager.informer(watches.RESOURCE_SLICES)
+    tenants = manager.informer(watches.TENANTS)
+    policies = manager.informer(watches.PROVIDER_POLICIES)
+    storage_classes = manager.informer(watches.STORAGE_CLASSES)
+    others = (manager.informer(watches.QUOTAS), tenants, policies, storage_classes)
     sources = [Source(slices, _of_slice), *(Source(each, everything) for each in others)]
 
     def loops() -> list[Loop]:
@@ -343,9 +343,9 @@ def controller(manager: Manager) -> Term:
         reconciler = GrantsReconciler(
             manager.live,
             Observed(
-                tenants=views.cached(tenants),
-                policies=views.cached(policies),
-                storage_classes=views.cached(storage_classes),
+                tenants=watches.cached(tenants),
+                policies=watches.cached(policies),
+                storage_classes=watches.cached(storage_classes),
                 free=capacity.free,
             ),
             standard=manager.standard,

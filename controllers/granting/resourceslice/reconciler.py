@@ -10,11 +10,11 @@ from apis import keys, naming, objects, slices, whose
 from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
-from controllers import concerns, selections, tenants, views, writes
+from controllers import watches, writes
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice import forge
 from controllers.manager import Manager, Term
-from controllers.views import View
+from controllers.watches import View
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from kube.events import Recorder
@@ -44,7 +44,7 @@ class LocalSliceReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(KIND, key)
-        provider = await tenants.peer_in(self.cluster, key.namespace)
+        provider = await watches.peer_in(self.cluster, key.namespace)
         if obj is None or whose.is_foreign(obj, provider):
             return None
         if objects.is_terminating(obj):
@@ -222,7 +222,7 @@ class ReplicaReconciler:
             return None
         if not objects.spec(obj).get("csr"):
             return None  # the consumer's controllers are about to add it
-        consumer = await tenants.peer_in(self.cluster, key.namespace)
+        consumer = await watches.peer_in(self.cluster, key.namespace)
         if not consumer or not whose.origin(obj, consumer):
             return None
         tenant = await self._tenant(obj, consumer)
@@ -275,7 +275,7 @@ class ReplicaReconciler:
         where = Key(key.namespace, naming.remote_certificate(key.name))
         if where not in await self.observed.secrets():
             return
-        consumer = await tenants.peer_in(self.cluster, key.namespace)
+        consumer = await watches.peer_in(self.cluster, key.namespace)
         if consumer and await self.cluster.get_live(KIND, key) is None:
             await writes.remove(
                 self.cluster,
@@ -289,23 +289,23 @@ class ReplicaReconciler:
 
 
 def controller(manager: Manager) -> Term:
-    slices = manager.informer(selections.RESOURCE_SLICES)
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
-    identities = manager.informer(selections.IDENTITIES)
-    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
-    tenants = manager.informer(selections.TENANTS)
+    slices = manager.informer(watches.RESOURCE_SLICES)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
+    identities = manager.informer(watches.IDENTITIES)
+    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
+    tenants = manager.informer(watches.TENANTS)
     secrets = manager.tenant_secrets()
 
     local = [
         Source(slices),
-        Source(namespaces, concerns.inside(slices)),
+        Source(namespaces, watches.inside(slices)),
         Source(identities, _by_name),
         Source(virtual_nodes, _by_name),
     ]
     replicas = [
         Source(slices),
-        Source(namespaces, concerns.inside(slices)),
-        Source(tenants, concerns.but_booked(concerns.beside(slices))),
+        Source(namespaces, watches.inside(slices)),
+        Source(tenants, watches.but_booked(watches.beside(slices))),
         Source(secrets, _by_certificate),
     ]
 
@@ -317,7 +317,7 @@ def controller(manager: Manager) -> Term:
             manager.events,
             manager.namespace,
         )
-        observed = SliceListers(views.cached(tenants), views.cached(secrets))
+        observed = SliceListers(watches.cached(tenants), watches.cached(secrets))
         provider = ReplicaReconciler(
             manager.cached, observed, manager.issuer, manager.events, manager.clock
         )

@@ -9,11 +9,11 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from certs import csr
-from controllers import selections
-from controllers.concerns import Keys
+from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.offloading.csrapproval import forge
 from controllers.offloading.virtualnode.forge import lifecycle
+from controllers.watches import Keys
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.informer import Change, Informer
@@ -95,14 +95,14 @@ def _findings(
 # Which CertificateSigningRequests are looked at --------------------------------------------------
 
 
-SIGNING_REQUESTS: Final = selections.every(
+SIGNING_REQUESTS: Final = watches.every(
     keys.CERTIFICATE_SIGNING_REQUEST, fields=f"spec.signerName={forge.SIGNER}"
 )
 
 
 def controller(manager: Manager) -> Term:
     requests = manager.informer(SIGNING_REQUESTS)
-    nodes = manager.informer(selections.NODES)
+    nodes = manager.informer(watches.NODES)
     sources = [Source(requests), Source(nodes, by_node(requests))]
 
     def runner() -> Runner:

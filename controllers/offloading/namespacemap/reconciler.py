@@ -16,8 +16,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
-from controllers import concerns, selections, views, writes
-from controllers.concerns import Keys
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespacemap import forge
 from controllers.offloading.namespacemap.forge import (
@@ -26,7 +25,7 @@ from controllers.offloading.namespacemap.forge import (
     NamespaceRefusedError,
 )
 from controllers.pace import Pace
-from controllers.views import View
+from controllers.watches import Keys, View
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, KubeError, NotFoundError
 from kube.events import Recorder
@@ -502,31 +501,31 @@ def _is_full(obj: Object) -> bool:
 
 
 def controller(manager: Manager) -> Term:
-    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
-    bindings = manager.informer(selections.ROLE_BINDINGS)
-    policies = manager.informer(selections.PROVIDER_POLICIES)
-    tenants = manager.informer(selections.TENANTS)
+    namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
+    bindings = manager.informer(watches.ROLE_BINDINGS)
+    policies = manager.informer(watches.PROVIDER_POLICIES)
+    tenants = manager.informer(watches.TENANTS)
     everyones = manager.all_bindings()
 
     sources = [
         Source(namespace_maps),
         Source(namespaces, _by_owner),
-        Source(namespaces, concerns.inside(namespace_maps)),
+        Source(namespaces, watches.inside(namespace_maps)),
         Source(bindings, _by_owner),
         Source(policies, _by_policy(namespace_maps)),
-        Source(tenants, concerns.but_booked(concerns.beside(namespace_maps))),
+        Source(tenants, watches.but_booked(watches.beside(namespace_maps))),
     ]
 
     def runner() -> Runner:
         reconciler = NamespaceMapReconciler(
             manager.cached,
             NamespaceMapListers(
-                views.cached(namespaces),
-                views.cached(bindings),
-                views.cached(policies),
-                views.cached(tenants),
-                lambda: views.each_of(everyones),
+                watches.cached(namespaces),
+                watches.cached(bindings),
+                watches.cached(policies),
+                watches.cached(tenants),
+                lambda: watches.each_of(everyones),
             ),
             account=Key(manager.namespace, keys.CONTROLLER_MANAGER),
             events=manager.events,

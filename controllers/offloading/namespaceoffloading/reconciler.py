@@ -13,12 +13,11 @@ from weakref import WeakValueDictionary
 from apis import keys, nodeselector, objects, whose
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
-from controllers import selections, tenants, views, writes
-from controllers.concerns import Keys
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.virtualnode.forge import rights
-from controllers.views import View
+from controllers.watches import Keys, View
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError, KubeError
 from kube.events import Recorder
@@ -286,7 +285,7 @@ class NamespaceOffloadingReconciler:
         for key, each in (await self._observed.namespace_maps()).items():
             if key.name != whose.destination(each) or objects.is_terminating(each):
                 continue
-            if key.name == await tenants.peer_in(self._cluster, key.namespace):
+            if key.name == await watches.peer_in(self._cluster, key.namespace):
                 found[key.name] = each
         return found
 
@@ -503,17 +502,17 @@ AT_ONCE: Final = 16
 
 
 def controller(manager: Manager) -> Term:
-    offloadings = manager.informer(selections.OFFLOADINGS)
-    enabled = manager.informer(selections.ENABLED_NAMESPACES)
-    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
-    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
-    nodes = manager.informer(selections.NODES)
-    bindings = manager.informer(selections.ROLE_BINDINGS)
+    offloadings = manager.informer(watches.OFFLOADINGS)
+    enabled = manager.informer(watches.ENABLED_NAMESPACES)
+    namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
+    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
+    nodes = manager.informer(watches.NODES)
+    bindings = manager.informer(watches.ROLE_BINDINGS)
     observed = NamespaceOffloadingListers(
-        namespace_maps=views.cached(namespace_maps),
-        virtual_nodes=views.cached(virtual_nodes),
-        nodes=views.cached(nodes),
-        bindings=views.cached(bindings),
+        namespace_maps=watches.cached(namespace_maps),
+        virtual_nodes=watches.cached(virtual_nodes),
+        nodes=watches.cached(nodes),
+        bindings=watches.cached(bindings),
     )
     sources = [
         Source(offloadings),

@@ -11,14 +11,13 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
-from controllers import concerns, selections, views, writes
-from controllers.concerns import Keys
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import NONE, SELECTIONS, Found, Policies
-from controllers.views import View
+from controllers.watches import Keys, View
 from kube.cluster import Cluster, Selection, Watched
 from kube.events import Recorder
 from kube.informer import Change, Informer
@@ -186,25 +185,25 @@ def _understood(obj: Object) -> NamespaceOffloading | None:
 
 
 def controller(manager: Manager) -> Term:
-    offloadings = manager.informer(selections.OFFLOADINGS)
-    nodes = manager.informer(selections.NODES)
-    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
-    of_templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
+    offloadings = manager.informer(watches.OFFLOADINGS)
+    nodes = manager.informer(watches.NODES)
+    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
+    of_templates = watches.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
     templates = manager.informer(of_templates)
     policies = Policies(manager.cached, manager.namespace)
     sources: list[Source[Any]] = [
         Source(offloadings, _by_offloading),
         Source(nodes, by_node(offloadings)),
         Source(virtual_nodes, _by_spec(offloadings)),
-        Source(templates, concerns.all_of(offloadings)),
+        Source(templates, watches.all_of(offloadings)),
         *(policies.source(manager.informer(each), offloadings) for each in SELECTIONS),
     ]
 
     def loops() -> list[Loop]:
         waiting = Waiting(manager.live)
         observed = PlacementListers(
-            nodes=views.cached(nodes),
-            virtual_nodes=views.cached(virtual_nodes),
+            nodes=watches.cached(nodes),
+            virtual_nodes=watches.cached(virtual_nodes),
             are_shown=waiting.are_shown,
             policies=policies.found,
         )

@@ -14,7 +14,7 @@ from apis import keys, objects, quotas
 from apis.objects import Key, Object
 from apis.quotas import Grant, Refusal
 from apis.resources import Resources
-from controllers import concerns, selections
+from controllers import watches
 from controllers.manager import Manager
 from controllers.offloading.quota import forge, ledger
 from controllers.offloading.quota.forge import Account, Plan, Reservation, Reserve
@@ -259,9 +259,9 @@ def accounts_of(
 ) -> Accounts:
     """Return the accounts of all users, which follow the caches from now on."""
     additions = AdmissionDefaults(
-        manager.informer(selections.LIMIT_RANGES), manager.informer(selections.RUNTIME_CLASSES)
+        manager.informer(watches.LIMIT_RANGES), manager.informer(watches.RUNTIME_CLASSES)
     )
-    return Accounts(manager.informer(selections.QUOTAS), shadow_pods, pods, additions)
+    return Accounts(manager.informer(watches.QUOTAS), shadow_pods, pods, additions)
 
 
 def controller(
@@ -271,10 +271,10 @@ def controller(
     pods: Informer[SlimPod],
 ) -> Callable[[Callable[[Key], None]], Runner]:
     """Return what makes the loop again, given whom to tell of a ShadowPod that has to wait."""
-    quotas = manager.informer(selections.QUOTAS)
+    quotas = manager.informer(watches.QUOTAS)
     added = (
-        manager.informer(selections.LIMIT_RANGES),
-        manager.informer(selections.RUNTIME_CLASSES),
+        manager.informer(watches.LIMIT_RANGES),
+        manager.informer(watches.RUNTIME_CLASSES),
     )
 
     def of_user(change: Change[Any]) -> Iterable[Key]:
@@ -287,7 +287,7 @@ def controller(
         Source(quotas),
         Source(shadow_pods, of_user),
         Source(pods, of_user),
-        *(Source(informer, concerns.all_of(quotas)) for informer in added),
+        *(Source(informer, watches.all_of(quotas)) for informer in added),
     ]
 
     def runner(tell: Callable[[Key], None]) -> Runner:

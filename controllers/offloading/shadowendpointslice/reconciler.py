@@ -11,7 +11,7 @@ import msgspec
 from apis import apply, keys, objects, remap, whose
 from apis.objects import Key, Meta, Object
 from apis.own import Addressed
-from controllers import concerns, fabric, selections, views
+from controllers import fabric, watches
 from controllers.manager import Manager, Term
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import Reach
@@ -129,11 +129,11 @@ class ShadowEndpointSliceReconciler:
 
 
 WORKERS: Final = 10
-SHADOWS: Final = Selection(keys.SHADOW_ENDPOINT_SLICE, Object, whole_up_to=selections.WHOLE)
-SLICES: Final = selections.every(
+SHADOWS: Final = Selection(keys.SHADOW_ENDPOINT_SLICE, Object, whole_up_to=watches.WHOLE)
+SLICES: Final = watches.every(
     keys.ENDPOINT_SLICE, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE}"
 )
-PEERS: Final = selections.every(keys.FOREIGN_CLUSTER)
+PEERS: Final = watches.every(keys.FOREIGN_CLUSTER)
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ class _Known:
 def controller(manager: Manager) -> Term:
     shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
     peers = manager.informer(PEERS)
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
-    consumer = views.consumers(namespaces)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
+    consumer = watches.consumers(namespaces)
     own = manager.own_addresses()
     known = _Known(own, fabric.configurations(manager))
-    all_of_them = concerns.all_of(shadows)
+    all_of_them = watches.all_of(shadows)
     everything = (own.api_servers, own.service_cidrs, known.configurations)
 
     def by_node(change: Change[Addressed]) -> Iterable[Key]:
@@ -176,7 +176,7 @@ def controller(manager: Manager) -> Term:
 
     def by_namespace(change: Change[Any]) -> Iterable[Key]:
         before, after = map(whose.consumer_of, (change.old, change.new))
-        return [] if before == after else concerns.inside(shadows)(change)
+        return [] if before == after else watches.inside(shadows)(change)
 
     sources: list[Source[Any]] = [
         Source(shadows),

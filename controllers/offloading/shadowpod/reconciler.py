@@ -14,8 +14,7 @@ from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
 from apis.remap import Remap
-from controllers import fabric, selections, views, writes
-from controllers.concerns import Keys
+from controllers import fabric, watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
@@ -23,6 +22,7 @@ from controllers.offloading.quota.ledger import Accounts
 from controllers.offloading.shadowpod import forge, slim
 from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.slim import FinalPhases, Find, SlimPod, SlimShadow
+from controllers.watches import Keys
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError, NotFoundError
 from kube.events import Recorder
@@ -345,17 +345,17 @@ def controller(manager: Manager) -> Term:
     """Return the term of this controller, and of that for Quotas."""
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
     sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]
-    policies = manager.informer(selections.PROVIDER_POLICIES)
-    namespaces = manager.informer(selections.PEER_NAMESPACES)
+    policies = manager.informer(watches.PROVIDER_POLICIES)
+    namespaces = manager.informer(watches.PEER_NAMESPACES)
     sources.append(Source(policies, by_policy(shadow_pods)))
     permission = Permission(policies.items, namespaces.items)
     ends = slim.FinalPhases(pods)
     reached = fabric.reached(manager)
-    consumer = views.consumers(manager.informer(selections.PEER_NAMESPACES))
+    consumer = watches.consumers(manager.informer(watches.PEER_NAMESPACES))
     accounts: Accounts | None = None
     if manager.limits.is_enforced:
         accounts = quota.accounts_of(manager, shadow_pods, pods)
-        sources.append(Source(manager.informer(selections.QUOTAS), _by_quota(accounts)))
+        sources.append(Source(manager.informer(watches.QUOTAS), _by_quota(accounts)))
 
     def runner() -> Runner:
         reconciler = ShadowPodReconciler(

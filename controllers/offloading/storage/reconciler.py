@@ -8,12 +8,11 @@ import msgspec
 
 from apis import conditions, keys, objects, volumes, whose
 from apis.objects import Key, Meta, Object
-from controllers import selections, views, writes
-from controllers.concerns import Keys
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.forge import READY
 from controllers.offloading.storage import forge
-from controllers.views import View
+from controllers.watches import Keys, View
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Change, Informer
@@ -308,13 +307,13 @@ class SlimClaim(msgspec.Struct, gc=False):
 
 
 CLAIMS: Final = Selection(keys.PERSISTENT_VOLUME_CLAIM, SlimClaim)
-VOLUMES: Final = selections.every(keys.PERSISTENT_VOLUME)
+VOLUMES: Final = watches.every(keys.PERSISTENT_VOLUME)
 
 
 def controller(manager: Manager) -> Term:
     claims, volumes = manager.informer(CLAIMS), manager.informer(VOLUMES)
-    maps = manager.informer(selections.NAMESPACE_MAPS)
-    offloadings = manager.informer(selections.OFFLOADINGS)
+    maps = manager.informer(watches.NAMESPACE_MAPS)
+    offloadings = manager.informer(watches.OFFLOADINGS)
 
     def by_real(change: Change[SlimClaim]) -> Iterable[Key]:
         if change.key.namespace != keys.STORAGE_NAMESPACE:
@@ -337,7 +336,7 @@ def controller(manager: Manager) -> Term:
             Runner(
                 "storage-placeholders",
                 PlaceholderReconciler(
-                    manager.cached, maps=views.cached(maps), events=manager.events
+                    manager.cached, maps=watches.cached(maps), events=manager.events
                 ),
                 [Source(volumes), Source(offloadings, _withdrawn(volumes))],
             ),

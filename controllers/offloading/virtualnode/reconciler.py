@@ -12,13 +12,12 @@ from apis import foreignclusters, keys, naming, objects, own, podnetworks, whose
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from apis.remap import Network
-from controllers import concerns, fabric, selections, views, writes
-from controllers.concerns import Keys
+from controllers import fabric, watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.offloading.virtualnode.forge.rights import Desired
-from controllers.views import View
+from controllers.watches import Keys, View
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, KubeError
 from kube.events import Recorder
@@ -389,25 +388,25 @@ class VirtualNodeReconciler:
 
 Those = Callable[[Callable[[Key, Object], bool]], list[Key]]
 """Returns the VirtualNodes that fulfil a condition."""
-_BESIDE = (selections.DEPLOYMENTS, selections.SERVICE_ACCOUNTS, selections.ROLES)
+_BESIDE = (watches.DEPLOYMENTS, watches.SERVICE_ACCOUNTS, watches.ROLES)
 """What is made in the namespace of a VirtualNode, and by users elsewhere."""
 _MADE = (
-    selections.LEASE_ROLES,
-    selections.ROLE_BINDINGS,
-    selections.CLUSTER_ROLE_BINDINGS,
+    watches.LEASE_ROLES,
+    watches.ROLE_BINDINGS,
+    watches.CLUSTER_ROLE_BINDINGS,
 )
 
 
 def controller(manager: Manager) -> Term:
-    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
-    nodes = manager.informer(selections.NODES)
-    templates = selections.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
-    namespace_maps = manager.informer(selections.NAMESPACE_MAPS)
-    bindings = manager.informer(selections.ROLE_BINDINGS)
-    foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
+    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
+    nodes = manager.informer(watches.NODES)
+    templates = watches.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
+    namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
+    bindings = manager.informer(watches.ROLE_BINDINGS)
+    foreign_clusters = manager.informer(watches.FOREIGN_CLUSTERS)
 
     networks, servers = fabric.networks(manager), fabric.api_servers(manager)
-    identities = manager.informer(selections.IDENTITIES)
+    identities = manager.informer(watches.IDENTITIES)
 
     def pod_networks(node: VirtualNode) -> Sequence[Network]:
         where = Key(node.namespace, naming.controlplane_identity(node.cluster_id))
@@ -441,11 +440,11 @@ def controller(manager: Manager) -> Term:
         Source(virtual_nodes, by_name),
         Source(virtual_nodes, _by_classes(those)),
         Source(nodes, by_name),
-        Source(manager.informer(templates), concerns.all_of(virtual_nodes)),
+        Source(manager.informer(templates), watches.all_of(virtual_nodes)),
         Source(namespace_maps, _by_map(those)),
         Source(foreign_clusters, _by_cluster(those)),
         Source(identities, _by_identity(those)),
-        *(Source(each, concerns.all_of(virtual_nodes)) for each in (networks, servers) if each),
+        *(Source(each, watches.all_of(virtual_nodes)) for each in (networks, servers) if each),
         *(Source(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
         *(Source(manager.informer(selection), by_label) for selection in _MADE),
     ]
@@ -453,7 +452,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = VirtualNodeReconciler(
             manager.cached,
-            VirtualNodeListers(views.cached(virtual_nodes), views.cached(bindings), is_gone),
+            VirtualNodeListers(watches.cached(virtual_nodes), watches.cached(bindings), is_gone),
             local=local,
             events=manager.events,
             clock=manager.clock,

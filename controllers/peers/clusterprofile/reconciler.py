@@ -5,7 +5,7 @@ from datetime import datetime
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers import selections, writes
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.peers.clusterprofile import forge
 from kube import errors
@@ -43,14 +43,14 @@ def controller(manager: Manager) -> Term:
     if not manager.limits.makes_profiles:
         return list
     profiles = manager.informer(
-        selections.every(
+        watches.every(
             keys.CLUSTER_PROFILE,
             namespace=manager.namespace,
             labels=f"{forge.MANAGER_LABEL}={forge.MANAGER}",
         ),
         may_lack=(errors.NotFoundError,),
     )
-    foreign_clusters = manager.informer(selections.FOREIGN_CLUSTERS)
+    foreign_clusters = manager.informer(watches.FOREIGN_CLUSTERS)
 
     def by_profile(change: Change[Object]) -> Iterable[Key]:
         return [Key("", change.key.name)]

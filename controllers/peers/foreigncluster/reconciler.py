@@ -9,12 +9,12 @@ from typing import Final
 
 from apis import keys, objects, whose
 from apis.objects import Key, Object
-from controllers import selections, views
+from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
 from controllers.peers.foreigncluster.forge import Facts, Reach
-from controllers.views import View
+from controllers.watches import View
 from kube import errors, version
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, KubeError
@@ -144,26 +144,26 @@ class SliceVersionReconciler:
 
 
 _TELLING: Final = {
-    "namespaces": selections.PEER_NAMESPACES,
-    "tenants": selections.TENANTS,
-    "identities": selections.IDENTITIES,
-    "slices": selections.RESOURCE_SLICES,
-    "virtual_nodes": selections.VIRTUAL_NODES,
-    "nodes": selections.NODES,
+    "namespaces": watches.PEER_NAMESPACES,
+    "tenants": watches.TENANTS,
+    "identities": watches.IDENTITIES,
+    "slices": watches.RESOURCE_SLICES,
+    "virtual_nodes": watches.VIRTUAL_NODES,
+    "nodes": watches.NODES,
 }
 """What tells of peers, by the field of ``ForeignClusterListers``."""
 
 
 def controller(manager: Manager) -> Term:
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
-    informers["deployments"] = manager.beside_virtual_nodes(selections.DEPLOYMENTS)
+    informers["deployments"] = manager.beside_virtual_nodes(watches.DEPLOYMENTS)
     observed = ForeignClusterListers(
-        **{name: views.cached(each) for name, each in informers.items()}
+        **{name: watches.cached(each) for name, each in informers.items()}
     )
     slices = Source(informers["slices"])
     asked = _asked(manager)
     sources = [
-        Source(manager.informer(selections.FOREIGN_CLUSTERS)),
+        Source(manager.informer(watches.FOREIGN_CLUSTERS)),
         *(Source(informer, _by_cluster) for informer in informers.values()),
     ]
 
@@ -194,9 +194,9 @@ def controller(manager: Manager) -> Term:
 
 def _asked(manager: Manager) -> checker.Source:
     """Return which API servers are asked, and by whose kubeconfig."""
-    identities = manager.informer(selections.IDENTITIES)
-    virtual_nodes = manager.informer(selections.VIRTUAL_NODES)
-    slices = manager.informer(selections.RESOURCE_SLICES)
+    identities = manager.informer(watches.IDENTITIES)
+    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
+    slices = manager.informer(watches.RESOURCE_SLICES)
 
     async def wanted() -> Mapping[str, Key]:
         return forge.secrets(identities.items().values(), virtual_nodes.items().values())

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
-from controllers import selections
+from controllers import watches
 from controllers.excess import Excess
 from controllers.manager import Manager, Term
 from controllers.peers.replication.forge import Peering
@@ -376,15 +376,15 @@ def controller(manager: Manager) -> Term:
         live=manager.live,
         cached=manager.cached,
         informers={
-            keys.NAMESPACE_MAP: manager.informer(selections.NAMESPACE_MAPS),
-            keys.RESOURCE_SLICE: manager.informer(selections.RESOURCE_SLICES),
-            keys.RENEW: manager.informer(selections.RENEWS),
+            keys.NAMESPACE_MAP: manager.informer(watches.NAMESPACE_MAPS),
+            keys.RESOURCE_SLICE: manager.informer(watches.RESOURCE_SLICES),
+            keys.RENEW: manager.informer(watches.RENEWS),
         },
         events=manager.events,
         user_agent=manager.user_agent,
-        foreign_clusters=manager.informer(selections.FOREIGN_CLUSTERS),
-        namespaces=manager.informer(selections.PEER_NAMESPACES),
-        identities=manager.informer(selections.IDENTITIES),
+        foreign_clusters=manager.informer(watches.FOREIGN_CLUSTERS),
+        namespaces=manager.informer(watches.PEER_NAMESPACES),
+        identities=manager.informer(watches.IDENTITIES),
         secrets=manager.tenant_secrets(),
         may_write=manager.may_write,
         excess=manager.excess,

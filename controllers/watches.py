@@ -1,0 +1,179 @@
+"""What the controllers watch, which keys a change concerns, and what is read of whole kinds."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+from apis import keys, objects, whose
+from apis.objects import Key, Kind, Object
+from kube.cluster import Cluster, Selection
+from kube.informer import Change, Informer
+from kube.runner import own_key
+
+_OF_KUBELETS: Final = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}"
+
+
+def every(
+    kind: Kind, *, namespace: str = "", labels: str = "", fields: str = ""
+) -> Selection[Object]:
+    """Return the selection of all whole objects of ``kind``, or of those so labelled."""
+    return Selection(kind, Object, namespace, labels, fields)
+
+
+OFFLOADINGS: Final = every(
+    keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
+)
+WHOLE: Final = 2**17
+"""Bytes of an object of a consumer that is kept whole: CRDs and policies allow about 64 KiB."""
+
+
+def written_by_consumers(kind: Kind, namespace: str = "", labels: str = "") -> Selection[Object]:
+    """Return the selection of objects of ``kind``, of which consumers write some.
+
+    Those are kept in outline where they are large. Source: docs/parity.md X5, X6.
+    """
+    return Selection(
+        kind,
+        Object,
+        namespace,
+        labels,
+        whole_up_to=WHOLE,
+        is_needed_whole=lambda obj: not whose.is_foreign(obj),
+    )
+
+
+NAMESPACE_MAPS: Final = written_by_consumers(keys.NAMESPACE_MAP)
+VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
+NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
+"""The virtual ones."""
+PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=whose.PEERS)
+"""Tenant namespaces and twins."""
+ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED)
+ROLE_BINDINGS: Final = every(
+    keys.ROLE_BINDING, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+)
+CLUSTER_ROLE_BINDINGS: Final = every(keys.CLUSTER_ROLE_BINDING, labels=_OF_KUBELETS)
+ROLES: Final = every(keys.ROLE, labels=_OF_KUBELETS)
+LEASE_ROLES: Final = every(keys.ROLE, namespace=keys.NODE_LEASE_NAMESPACE, labels=_OF_KUBELETS)
+SERVICE_ACCOUNTS: Final = every(keys.SERVICE_ACCOUNT, labels=_OF_KUBELETS)
+DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
+"""As roles and accounts, only beside VirtualNodes: ``Manager.beside_virtual_nodes``."""
+TENANTS: Final = every(keys.TENANT)
+IDENTITIES: Final = every(keys.IDENTITY)
+RENEWS: Final = written_by_consumers(keys.RENEW)
+RESOURCE_SLICES: Final = written_by_consumers(keys.RESOURCE_SLICE)
+FOREIGN_CLUSTERS: Final = every(keys.FOREIGN_CLUSTER)
+SECRETS: Final = every(keys.SECRET)
+"""Only ever within tenant namespaces: ``Manager.tenant_secrets``."""
+QUOTAS: Final = every(keys.QUOTA)
+LIMIT_RANGES: Final = every(keys.LIMIT_RANGE)
+RUNTIME_CLASSES: Final = every(keys.RUNTIME_CLASSES)
+PROVIDER_POLICIES: Final = every(keys.PROVIDER_POLICY)
+STORAGE_CLASSES: Final = every(keys.STORAGE_CLASS)
+
+
+# Which keys a change concerns, in the ways that several controllers share -------------------------
+
+Keys: TypeAlias = Callable[[Change[Any]], Iterable[Key]]
+
+_VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
+_BOOKED: Final = frozenset({"ledger", "round", "keeper", "grants", "cordoned"})
+"""Fields of the status of Tenants and ProviderPolicies: see ``controllers.granting.grants``."""
+
+
+def but_booked(keys_of: Keys = own_key) -> Keys:
+    """Return what answers as ``keys_of``, and with nothing where only what is booked changed."""
+
+    def keys_but_booked(change: Change[Any]) -> Iterable[Key]:
+        is_same = change.old is not change.new and _unbooked(change.old) == _unbooked(change.new)
+        return () if is_same else keys_of(change)
+
+    return keys_but_booked
+
+
+def _unbooked(obj: Object | None) -> Object | None:
+    if obj is None:
+        return None
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _VERSIONS}
+    status = {name: value for name, value in objects.status(obj).items() if name not in _BOOKED}
+    return {**obj, "metadata": metadata, "status": status}
+
+
+def all_of(those: Informer[Any]) -> Keys:
+    def keys_of(_: Change[Any]) -> Iterable[Key]:
+        return list(those.items())
+
+    return keys_of
+
+
+def beside(those: Informer[Any]) -> Keys:
+    """Return what answers with the keys of ``those`` in the namespace of what changed."""
+
+    def keys_of(change: Change[Any]) -> Iterable[Key]:
+        return _within(those, change.key.namespace)
+
+    return keys_of
+
+
+def inside(those: Informer[Any]) -> Keys:
+    """Return what answers with the keys of ``those`` in the Namespace that changed."""
+
+    def keys_of(change: Change[Any]) -> Iterable[Key]:
+        return _within(those, change.key.name)
+
+    return keys_of
+
+
+def _within(those: Informer[Any], namespace: str) -> list[Key]:
+    return [key for key in those.items() if key.namespace == namespace]
+
+
+# All objects of a selection at once: out of an informer in the process, by a list in a test -------
+
+T = TypeVar("T")
+
+View: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
+"""Read only. What a view lacks may exist: anybody who deletes for that reason asks the server."""
+
+
+def cached(informer: Informer[Object]) -> View:
+    """Return the view that an informer keeps: no request at all."""
+
+    async def items() -> Mapping[Key, Object]:
+        return informer.items()
+
+    return items
+
+
+def each_of(informers: Mapping[Kind, Informer[T]]) -> Iterator[tuple[Kind, T]]:
+    """Yield each object of several kinds, and of which kind it is."""
+    for kind, informer in informers.items():
+        for item in informer.items().values():
+            yield kind, item
+
+
+def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:
+    """Return what tells whose pods run in the namespace of a name; empty where it is no twin."""
+    return lambda name: whose.consumer_of(namespaces.get(Key("", name)))
+
+
+def live(cluster: Cluster, of: Selection[Object]) -> View:
+    """Return the view that lists each time it is asked."""
+
+    async def items() -> Mapping[Key, Object]:
+        return (await cluster.list(of)).items
+
+    return items
+
+
+# Whose a namespace is: the provider's own record, which no consumer can write ---------------------
+# Source: docs/parity.md § 2.5; SEC-A7.
+
+
+async def peer_in(cluster: Cluster, namespace: str) -> str:
+    """Return the cluster that the tenant namespace called ``namespace`` is for; empty for none."""
+    return whose.peer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))
+
+
+async def consumer_in(cluster: Cluster, namespace: str) -> str:
+    """Return the cluster whose pods run in the twin called ``namespace``; empty for none."""
+    return whose.consumer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))
