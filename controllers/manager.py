@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from apis import keys
+from apis import keys, remap
 from apis.authentication import Binding
 from apis.objects import Kind, Object
+from apis.remap import Remap
 from controllers import watches
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
-from controllers.excess import Excess
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.scoped import ScopedInformer
 from kube import errors, ownaddresses
@@ -97,6 +97,32 @@ class Informers:
         await asyncio.gather(*(informer.synced.wait() for informer in self.all()))
 
 
+class OversizedPeers:
+    """Which peers send more than is kept of them, by cluster ID, and what. Of one process.
+
+    One loop sees it, another tells it on the object.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+        self._tell: Callable[[str], object] = lambda _: None
+
+    def say(self, cluster_id: str, what: str) -> None:
+        """Note ``what`` a peer sends too much of; empty: nothing any longer."""
+        if self._said.get(cluster_id, "") == what:
+            return
+        self._said[cluster_id] = what
+        self._tell(cluster_id)
+
+    def of(self, cluster_id: str) -> str:
+        """Return what that peer sends too much of; empty if nothing."""
+        return self._said.get(cluster_id, "")
+
+    def tell(self, whom: Callable[[str], object]) -> None:
+        """From now on call ``whom``, and nobody else, with the cluster ID when this changes."""
+        self._tell = whom
+
+
 @dataclass(frozen=True)
 class Manager:
     """This cluster and this process, as a controller sees them.
@@ -122,7 +148,7 @@ class Manager:
     """Signs what consumers ask for, once somebody has judged it."""
     private_key: bytes = field(repr=False)
     """The cluster's own, PEM."""
-    excess: Excess = field(default_factory=Excess, repr=False)
+    excess: OversizedPeers = field(default_factory=OversizedPeers, repr=False)
 
     def informer(
         self, selection: Selection[T], *, may_lack: tuple[type[errors.KubeError], ...] = ()
@@ -171,6 +197,34 @@ class Manager:
         virtual_nodes = self.informer(watches.VIRTUAL_NODES)
         return self.informers.within(selection, virtual_nodes, lambda _: True, waits=True)
 
+    # What an IP fabric says, where one joins the clusters: the flag ``--ip-fabric``. Its kinds are
+    # only read here; a cluster that does not know them has nothing of them.
+    # Source: docs/parity.md § 1.14.
+
+    def configurations(self) -> Informer[Object] | None:
+        """Return the informer of how peers are reached; None without a fabric."""
+        return self._of_fabric(watches.CONFIGURATIONS)
+
+    def pod_networks(self) -> Informer[Object] | None:
+        """Return the informer of the networks of this cluster's pods; None without a fabric."""
+        labels = f"{keys.NETWORK_TYPE}={keys.POD_CIDR}"
+        return self._of_fabric(watches.every(keys.NETWORK, namespace=self.namespace, labels=labels))
+
+    def api_server_ips(self) -> Informer[Object] | None:
+        """Return that of the addresses by which peers reach this cluster's API server, likewise."""
+        labels = f"{keys.IP_TYPE}={keys.API_SERVER_IP}"
+        return self._of_fabric(watches.every(keys.IP, namespace=self.namespace, labels=labels))
+
+    def reached(self) -> Callable[[str], Remap]:
+        """Return the question by which addresses a peer is reached; as they are without one."""
+        known = self.configurations()
+        return lambda peer: remap.of_peer(known.items().values(), peer) if known else Remap()
+
+    def _of_fabric(self, selection: Selection[Object]) -> Informer[Object] | None:
+        if not self.limits.has_fabric:
+            return None
+        return self.informer(selection, may_lack=(errors.NotFoundError,))
+
 
 Controller: TypeAlias = Callable[[Manager], Term]
-"""What ``controller`` in the ``loop`` of each folder is: asks for informers, returns its term."""
+"""What ``controller`` of each module is: asks for informers, returns its term."""

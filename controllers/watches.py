@@ -69,6 +69,7 @@ LIMIT_RANGES: Final = every(keys.LIMIT_RANGE)
 RUNTIME_CLASSES: Final = every(keys.RUNTIME_CLASSES)
 PROVIDER_POLICIES: Final = every(keys.PROVIDER_POLICY)
 STORAGE_CLASSES: Final = every(keys.STORAGE_CLASS)
+CONFIGURATIONS: Final = every(keys.CONFIGURATION)
 
 
 # Which keys a change concerns, in the ways that several controllers share -------------------------

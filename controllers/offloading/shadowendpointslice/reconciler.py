@@ -11,7 +11,7 @@ import msgspec
 from apis import apply, keys, objects, remap, whose
 from apis.objects import Key, Meta, Object
 from apis.own import Addressed
-from controllers import fabric, watches
+from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import Reach
@@ -163,7 +163,7 @@ def controller(manager: Manager) -> Term:
     namespaces = manager.informer(watches.PEER_NAMESPACES)
     consumer = watches.consumers(namespaces)
     own = manager.own_addresses()
-    known = _Known(own, fabric.configurations(manager))
+    known = _Known(own, manager.configurations())
     all_of_them = watches.all_of(shadows)
     everything = (own.api_servers, own.service_cidrs, known.configurations)
 

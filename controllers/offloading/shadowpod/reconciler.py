@@ -14,7 +14,7 @@ from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
 from apis.remap import Remap
-from controllers import fabric, watches, writes
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
@@ -350,7 +350,7 @@ def controller(manager: Manager) -> Term:
     sources.append(Source(policies, by_policy(shadow_pods)))
     permission = Permission(policies.items, namespaces.items)
     ends = slim.FinalPhases(pods)
-    reached = fabric.reached(manager)
+    reached = manager.reached()
     consumer = watches.consumers(manager.informer(watches.PEER_NAMESPACES))
     accounts: Accounts | None = None
     if manager.limits.is_enforced:

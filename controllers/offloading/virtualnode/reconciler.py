@@ -12,7 +12,7 @@ from apis import foreignclusters, keys, naming, objects, own, podnetworks, whose
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from apis.remap import Network
-from controllers import fabric, watches, writes
+from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalCluster
@@ -405,7 +405,7 @@ def controller(manager: Manager) -> Term:
     bindings = manager.informer(watches.ROLE_BINDINGS)
     foreign_clusters = manager.informer(watches.FOREIGN_CLUSTERS)
 
-    networks, servers = fabric.networks(manager), fabric.api_servers(manager)
+    networks, servers = manager.pod_networks(), manager.api_server_ips()
     identities = manager.informer(watches.IDENTITIES)
 
     def pod_networks(node: VirtualNode) -> Sequence[Network]:

@@ -11,8 +11,7 @@ from typing import Final, Literal, NamedTuple
 from apis import foreignclusters, keys, naming, objects, whose
 from apis.objects import Key, Kind, Object
 from controllers import watches
-from controllers.excess import Excess
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, OversizedPeers, Term
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import (
     FINALIZER,
@@ -72,7 +71,7 @@ class Origin:
     """Those of tenant namespaces: a kubeconfig outlives its Identity until all is withdrawn."""
     may_write: Callable[[], bool] = lambda: True
     """Whether this process leads: without it nothing is written to a peer either."""
-    excess: Excess = field(default_factory=Excess, repr=False)
+    excess: OversizedPeers = field(default_factory=OversizedPeers, repr=False)
     """Which peers send more than is kept of them."""
     runners: set[Runner] = field(default_factory=set, repr=False)
     """Those that run now, of all peers."""
