@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from apis import naming, podnetworks, quantity, texts, times
-from liqoctl import late
+from liqoctl import lazy
 from liqoctl.forge import flags
 from liqoctl.forge.printed import printable
 from liqoctl.sessions import Session
@@ -496,7 +496,7 @@ def names_of(what: str) -> Completer:
             given = {**{name: value for name, value in known.items() if value is not None}, **given}
             one = one.parent
         with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
-            found = late.suggesting.names(_session(given), late.suggesting.KINDS[what], typed)
+            found = lazy.suggesting.names(_session(given), lazy.suggesting.KINDS[what], typed)
             taken = context.params.get(_param.name or "") or ()
             return [CompletionItem(name) for name in found if name not in taken]
         return []

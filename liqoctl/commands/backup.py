@@ -1,7 +1,7 @@
 """``liqoctl backup``."""
 
-from liqoctl import late, options
-from liqoctl.late import Client, Progress
+from liqoctl import lazy, options
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples("liqoctl backup > backup.yaml", "liqoctl backup --key > key.yaml")
@@ -23,8 +23,8 @@ def backup(session: Session, *, is_key: bool) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        read = late.backup.key_pair if is_key else late.backup.words
-        late.output.dump(await read(cluster), "yaml")
+        await lazy.session.check_installed(cluster, session)
+        read = lazy.backup.key_pair if is_key else lazy.backup.words
+        lazy.output.dump(await read(cluster), "yaml")
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from liqoctl import late, options
-from liqoctl.late import Client, Progress
+from liqoctl import lazy, options
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples("liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz")
@@ -31,7 +31,7 @@ def bundle(session: Session, path: Path) -> None:
     version = importlib.metadata.version("pyliqo")
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        await late.bundle.write(cluster, progress, path, version)
+        await lazy.session.check_installed(cluster, session)
+        await lazy.bundle.write(cluster, progress, path, version)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

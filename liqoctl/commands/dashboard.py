@@ -6,8 +6,8 @@ import webbrowser
 
 import click
 
-from liqoctl import late, options
-from liqoctl.late import Client, Progress
+from liqoctl import lazy, options
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
@@ -34,19 +34,19 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
     """
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        server = late.dashboardserver
+        await lazy.session.check_installed(cluster, session)
+        server = lazy.dashboardserver
         async with contextlib.AsyncExitStack() as stack:
             try:
                 url = await stack.enter_async_context(server.serving(cluster, port))
             except OSError as error:
                 message = f"port {port} of {server.HOST} cannot be used: {error.strerror}"
                 raise click.ClickException(f"{message}; choose another by --port") from error
-            late.output.echo(url)
+            lazy.output.echo(url)
             progress.info("the page follows the cluster; Ctrl+C ends it")
             if browser:
                 page = stack.enter_context(server.redirecting(url))
                 await asyncio.to_thread(webbrowser.open, page)
             await asyncio.Event().wait()
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

@@ -12,9 +12,9 @@ import click
 
 from apis import keys
 from apis.objects import Kind
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import create, delete, generate, get
-from liqoctl.late import Peers, Side
+from liqoctl.lazy import Peers, Side
 from liqoctl.sessions import Session
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -41,10 +41,10 @@ def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> No
 
     async def work(side: Side) -> None:
         # Else a namespace is made, and waited for.
-        await late.session.check_installed(side.cluster, session)
-        await late.identities.create_nonce(side, remote_cluster_id)
+        await lazy.session.check_installed(side.cluster, session)
+        await lazy.identities.create_nonce(side, remote_cluster_id)
 
-    late.identities.run(session, "creating the nonce", timeout, work)
+    lazy.identities.run(session, "creating the nonce", timeout, work)
 
 
 @get.command("nonce", epilog=options.examples("liqoctl get nonce --remote-cluster-id rome"))
@@ -54,7 +54,7 @@ def get_nonce(session: Session, remote_cluster_id: str) -> None:
     """On a provider: print the nonce for a consumer."""
 
     async def work(side: Side) -> None:
-        late.output.echo(await late.identities.nonce(side, remote_cluster_id))
+        lazy.output.echo(await lazy.identities.nonce(side, remote_cluster_id))
 
     _read(session, "reading the nonce", work)
 
@@ -83,10 +83,10 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
 
     async def work(side: Side) -> None:
         where, metadata = session.liqo_namespace, session.metadata
-        made = await late.identities.tenant(side, remote_cluster_id, given, where, metadata)
-        late.output.dump([made], output)
+        made = await lazy.identities.tenant(side, remote_cluster_id, given, where, metadata)
+        lazy.output.dump([made], output)
 
-    late.identities.run(session, "generating the tenant", timeout, work)
+    lazy.identities.run(session, "generating the tenant", timeout, work)
 
 
 @generate.command(
@@ -111,16 +111,16 @@ def generate_identity(
     """On a provider: print the Identity that the consumer's administrator applies."""
 
     async def work(side: Side) -> None:
-        made = await late.identities.identity(
+        made = await lazy.identities.identity(
             side,
             remote_cluster_id,
             remote_tenant_namespace,
             session.liqo_namespace,
             session.metadata,
         )
-        late.output.dump([made], output)
+        lazy.output.dump([made], output)
 
-    late.identities.run(session, "generating the identity", timeout, work)
+    lazy.identities.run(session, "generating the identity", timeout, work)
 
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))
@@ -133,12 +133,12 @@ def create_tenant(
     session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
 ) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
-    how = late.handshake.Authentication(proxy_url, replaces=replace)
+    how = lazy.handshake.Authentication(proxy_url, replaces=replace)
 
     async def work(peers: Peers) -> None:
-        await late.handshake.let_in(peers, how)
+        await lazy.handshake.let_in(peers, how)
 
-    late.handshake.run(session, remote, "creating the tenant", timeout, work)
+    lazy.handshake.run(session, remote, "creating the tenant", timeout, work)
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
@@ -151,7 +151,7 @@ def create_tenant(
 @options.remote_flags
 def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Store this cluster's credentials for the remote one: the second half of authenticate."""
-    how = late.handshake.Authentication(
+    how = lazy.handshake.Authentication(
         given["proxy_url"],
         replaces=given["replace"],
         server=given["provider_server"],
@@ -160,10 +160,10 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 
     async def work(peers: Peers) -> None:
         cluster = peers.provider.cluster
-        (tenant,) = await late.identities.found(cluster, keys.TENANT, peers.consumer_id)
-        await late.handshake.sign_in(peers, tenant, how)
+        (tenant,) = await lazy.identities.found(cluster, keys.TENANT, peers.consumer_id)
+        await lazy.handshake.sign_in(peers, tenant, how)
 
-    late.handshake.run(session, remote, "creating the identity", timeout, work)
+    lazy.handshake.run(session, remote, "creating the identity", timeout, work)
 
 
 @get.command(
@@ -176,7 +176,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a provider: show its consumers, or one of them."""
-    late.identities.show(session, keys.TENANT, cluster_id, late.output.Shown(output, in_all))
+    lazy.identities.show(session, keys.TENANT, cluster_id, lazy.output.Shown(output, in_all))
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
@@ -187,7 +187,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all:
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a consumer: show the credentials for its providers, or for one of them."""
-    late.identities.show(session, keys.IDENTITY, cluster_id, late.output.Shown(output, in_all))
+    lazy.identities.show(session, keys.IDENTITY, cluster_id, lazy.output.Shown(output, in_all))
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
@@ -212,13 +212,13 @@ def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
 
 def _delete(session: Session, kind: Kind, cluster_id: str, timeout_s: float) -> None:
     async def work(side: Side) -> None:
-        await late.identities.delete(side, kind, cluster_id)
+        await lazy.identities.delete(side, kind, cluster_id)
 
-    late.identities.run(session, "deleting", timeout_s, work)
+    lazy.identities.run(session, "deleting", timeout_s, work)
 
 
 def _read(session: Session, what: str, work: Callable[[Side], Awaitable[None]]) -> None:
-    late.identities.run(session, what, late.identities.READ_S, work)
+    lazy.identities.run(session, what, lazy.identities.READ_S, work)
 
 
 @get.command(
@@ -231,8 +231,8 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
     """On a consumer: print the kubeconfig of an Identity; that of the control plane by default."""
 
     async def work(side: Side) -> None:
-        found = await late.identities.kubeconfig(side, remote_cluster_id, identity)
-        late.output.echo(found, ends_line=False)
+        found = await lazy.identities.kubeconfig(side, remote_cluster_id, identity)
+        lazy.output.echo(found, ends_line=False)
 
     _read(session, "reading the kubeconfig", work)
 
@@ -264,10 +264,10 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""
 
     async def work(side: Side) -> None:
-        made = await late.peeringuser.generate(
+        made = await lazy.peeringuser.generate(
             side, consumer_cluster_id, session.liqo_namespace, timedelta(seconds=lifetime)
         )
-        late.output.echo(made.decode(), ends_line=False)
+        lazy.output.echo(made.decode(), ends_line=False)
 
     _read(session, "making the peering user", work)
 
@@ -282,6 +282,6 @@ def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
     """On a provider: remove the rights of a consumer's peering user."""
 
     async def work(side: Side) -> None:
-        await late.peeringuser.delete(side, consumer_cluster_id)
+        await lazy.peeringuser.delete(side, consumer_cluster_id)
 
     _read(session, "removing the peering user", work)

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from apis.objects import Object
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.forge import info as forge
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 PEER_EXAMPLES = options.examples(
@@ -48,13 +48,13 @@ def info(
     told: Object = {}
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        told.update(await late.info.installation(cluster, session.liqo_namespace))
+        told.update(await lazy.info.installation(cluster, session.liqo_namespace))
         if path is None:
-            late.info.show(told, forge.lines_of_installation(told), output)
+            lazy.info.show(told, forge.lines_of_installation(told), output)
         else:
-            late.info.show_field(_picked(forge.pick, told, path), output)
+            lazy.info.show_field(_picked(forge.pick, told, path), output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)
     _end(context, told, exit_code=exit_code)
 
 
@@ -87,13 +87,13 @@ def info_peer(  # noqa: PLR0913  # one argument a flag
     told: Object = {}
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        told.update(await late.info.peers(cluster, names))
+        told.update(await lazy.info.peers(cluster, names))
         if path is None:
-            late.info.show(told, forge.lines(told) or ["no peers"], output)
+            lazy.info.show(told, forge.lines(told) or ["no peers"], output)
         else:
-            late.info.show_field(_picked(forge.pick_of_peers, told, path), output)
+            lazy.info.show_field(_picked(forge.pick_of_peers, told, path), output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)
     _end(context, told, exit_code=exit_code)
 
 

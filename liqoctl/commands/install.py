@@ -9,10 +9,10 @@ from typing import Any, TextIO
 import click
 
 from apis import keys
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.forge import flags, values
 from liqoctl.forge import installation as forge
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 INSTALL_EXAMPLES = options.examples(
@@ -110,24 +110,24 @@ def install(  # each a flag
 
     async def rehearse(cluster: Client, _progress: Progress) -> None:
         async with asyncio.timeout(timeout):
-            lines = await late.installation.rehearse(cluster, wanted, default_image=default)
+            lines = await lazy.installation.rehearse(cluster, wanted, default_image=default)
         for line in lines:
-            late.output.echo(line)
+            lazy.output.echo(line)
 
     async def work(cluster: Client, progress: Progress) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await late.installation.install(cluster, progress, wanted, default_image=default)
+                await lazy.installation.install(cluster, progress, wanted, default_image=default)
         except TimeoutError:
-            why_not = await late.installation.obstacles(cluster)
+            why_not = await lazy.installation.obstacles(cluster)
             message = f"pyliqo is not available after {timeout:g}s: {why_not}"
             raise click.ClickException(message) from None
 
     if output:  # that needs no cluster
-        _, manifests = late.installation.rendered(wanted, default)
-        late.output.dump(manifests, output)
+        _, manifests = lazy.installation.rendered(wanted, default)
+        lazy.output.dump(manifests, output)
     else:
-        late.session.run(session, rehearse if dry_run else work, needs_install=False)
+        lazy.session.run(session, rehearse if dry_run else work, needs_install=False)
 
 
 def _wanted(  # noqa: PLR0913  # one argument a flag
@@ -190,12 +190,12 @@ def uninstall(session: Session, timeout: float) -> None:
     async def work(cluster: Client, progress: Progress) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await late.removal.uninstall(cluster, progress, late.removal.Removal(confirm))
+                await lazy.removal.uninstall(cluster, progress, lazy.removal.Removal(confirm))
         except TimeoutError:
             message = f"not all is gone after {timeout:g}s: run the same command again"
             raise click.ClickException(message) from None
 
-    late.session.run(session, work, needs_install=False)
+    lazy.session.run(session, work, needs_install=False)
 
 
 def _check_namespace(session: Session) -> None:

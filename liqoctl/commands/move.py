@@ -7,9 +7,9 @@ import click
 
 from apis import quantity
 from apis.objects import Key
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.forge import moving
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 
@@ -78,10 +78,10 @@ def move_volume(
     async def work(cluster: Client, progress: Progress) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
         wanted = moving.Wanted(Key(namespace, name), target_node, image, resources)
-        side = late.session.Side(cluster, progress)
-        await late.moving.move(side, wanted, timeout_s=timeout)
+        side = lazy.session.Side(cluster, progress)
+        await lazy.moving.move(side, wanted, timeout_s=timeout)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)
 
 
 def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:

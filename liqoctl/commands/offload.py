@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import click
 
 from apis.objects import Object
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.forge import offloading as forge
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 _NAMES = click.argument(
@@ -102,24 +102,24 @@ def offload_namespace(
     wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
     _check(names, ns_selector, wanted)
 
-    chosen = late.offloading.Chosen(names, ns_selector)
+    chosen = lazy.offloading.Chosen(names, ns_selector)
     if wanted.remote_name and not wanted.chosen_name:
-        late.output.Progress().warning(forge.NAME_IGNORED)
+        lazy.output.Progress().warning(forge.NAME_IGNORED)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        made = _manifests(await late.offloading.namespaces(cluster, chosen), wanted)
+        made = _manifests(await lazy.offloading.namespaces(cluster, chosen), wanted)
         if is_dry:
             await _would_reflect(cluster, progress, made)
         elif output:
-            late.output.dump(made, output)
+            lazy.output.dump(made, output)
         else:
             fields = wanted.fields()
-            await late.offloading.offload(cluster, progress, made, fields=fields, timeout_s=timeout)
+            await lazy.offloading.offload(cluster, progress, made, fields=fields, timeout_s=timeout)
 
     if output and not is_dry and ns_selector is None:  # by names alone that needs no cluster
-        late.output.dump(_manifests(names, wanted), output)
+        lazy.output.dump(_manifests(names, wanted), output)
     else:
-        late.session.run(session, work)
+        lazy.session.run(session, work)
 
 
 def _manifests(names: Iterable[str], wanted: forge.Wanted) -> list[Object]:
@@ -131,7 +131,7 @@ async def _would_reflect(cluster: Client, progress: Progress, made: Iterable[Obj
     for manifest in made:
         name = manifest["metadata"]["namespace"]
         progress.info(f"namespace {name}: would be reflected, nothing is changed")
-        late.reflections.show(await late.reflections.would_be(cluster, manifest))
+        lazy.reflections.show(await lazy.reflections.would_be(cluster, manifest))
 
 
 def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.Wanted) -> None:
@@ -173,12 +173,12 @@ def unoffload_namespace(
         raise click.UsageError("name a namespace, or give --ns-selector")
 
     confirm = functools.partial(options.confirm, session)
-    removal = late.offloading.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
+    removal = lazy.offloading.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        chosen = late.offloading.Chosen(names, ns_selector)
-        found = await late.offloading.namespaces(cluster, chosen)
-        await late.offloading.unoffload(cluster, progress, found, removal)
+        await lazy.session.check_installed(cluster, session)
+        chosen = lazy.offloading.Chosen(names, ns_selector)
+        found = await lazy.offloading.namespaces(cluster, chosen)
+        await lazy.offloading.unoffload(cluster, progress, found, removal)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import click
 
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import force
 from liqoctl.forge import flags
-from liqoctl.late import Peers, Side
+from liqoctl.lazy import Peers, Side
 from liqoctl.sessions import Session
 
 _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -76,14 +76,14 @@ def authenticate(session: Session, remote: Session, timeout: float, **given: Any
     how = _how(given, waits=given["wait"])
 
     async def work(peers: Peers) -> None:
-        await late.handshake.authenticate(peers, how)
+        await lazy.handshake.authenticate(peers, how)
 
-    late.handshake.run(session, remote, "authentication", timeout, work)
+    lazy.handshake.run(session, remote, "authentication", timeout, work)
 
 
 def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
     """Return how the consumer is to get in, as the flags ``given`` say."""
-    return late.handshake.Authentication(
+    return lazy.handshake.Authentication(
         given["proxy_url"],
         waits=waits,
         replaces=given["replace"],
@@ -101,9 +101,9 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
     """Undo authenticate, once no slice needs it."""
 
     async def work(peers: Peers) -> None:
-        await late.peering.unauthenticate(peers, late.peering.End(waits=wait))
+        await lazy.peering.unauthenticate(peers, lazy.peering.End(waits=wait))
 
-    late.handshake.run(session, remote, "unauthentication", timeout, work)
+    lazy.handshake.run(session, remote, "unauthentication", timeout, work)
 
 
 @options.command(
@@ -153,7 +153,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     kubeconfigs exchanged.
     """
     named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
-    wanted = late.peering.Slice(
+    wanted = lazy.peering.Slice(
         class_=given["resource_slice_class"],
         resources={**named, **flags.merged(given["resource"])},
         is_wanted=given["create_resource_slice"],
@@ -162,9 +162,9 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     )
 
     async def work(peers: Peers) -> None:
-        await late.peering.peer(peers, wanted, _how(given))
+        await lazy.peering.peer(peers, wanted, _how(given))
 
-    late.handshake.run(session, remote, "peering", timeout, work)
+    lazy.handshake.run(session, remote, "peering", timeout, work)
 
 
 @options.command(
@@ -193,12 +193,12 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
         return
     provider = remote()
     options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
-    end = late.peering.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
+    end = lazy.peering.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
 
     async def work(peers: Peers) -> None:
-        await late.peering.unpeer(peers, end)
+        await lazy.peering.unpeer(peers, end)
 
-    late.handshake.run(session, provider, "unpeering", timeout, work)
+    lazy.handshake.run(session, provider, "unpeering", timeout, work)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
@@ -216,6 +216,6 @@ def _give_up(session: Session, provider: str, timeout: float) -> None:
     options.confirm(session, question)
 
     async def work(side: Side) -> None:
-        await late.peering.force(side, provider)
+        await lazy.peering.force(side, provider)
 
-    late.identities.run(session, "unpeering", timeout, work)
+    lazy.identities.run(session, "unpeering", timeout, work)

@@ -6,7 +6,7 @@ import click
 
 from apis import policies
 from apis.objects import Key
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import get
 from liqoctl.forge import flags, sharing
 from liqoctl.sessions import Session
@@ -53,7 +53,7 @@ def set_() -> None:
 @options.global_flags
 def cordon_tenant(name: str, timeout: float, session: Session) -> None:
     """Stop taking new slices and new pods of a consumer; running pods stay."""
-    late.provider.condition_tenant(session, name, late.provider.CORDONED, timeout_s=timeout)
+    lazy.provider.condition_tenant(session, name, lazy.provider.CORDONED, timeout_s=timeout)
 
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
@@ -62,7 +62,7 @@ def cordon_tenant(name: str, timeout: float, session: Session) -> None:
 @options.global_flags
 def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
     """Uncordon a consumer; warn if it is not cordoned."""
-    late.provider.uncordon_tenant(session, name, timeout_s=timeout)
+    lazy.provider.uncordon_tenant(session, name, timeout_s=timeout)
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
@@ -82,7 +82,7 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
     question = f"Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
     options.confirm(session, question)
 
-    late.provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
+    lazy.provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
@@ -91,7 +91,7 @@ def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) ->
 @options.global_flags
 def activate_tenant(name: str, timeout: float, session: Session) -> None:
     """Let a consumer back in, whether it was cordoned or drained."""
-    late.provider.condition_tenant(session, name, late.provider.ACTIVE, timeout_s=timeout)
+    lazy.provider.condition_tenant(session, name, lazy.provider.ACTIVE, timeout_s=timeout)
 
 
 _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
@@ -104,7 +104,7 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 @options.global_flags
 def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Stop taking new pods of a slice; running pods stay."""
-    late.provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    lazy.provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
@@ -114,7 +114,7 @@ def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Sess
 @options.global_flags
 def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
     """Take new pods of a slice again, whether it was cordoned or drained."""
-    late.provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    lazy.provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 @drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))
@@ -128,7 +128,7 @@ def drain_resourceslice(name: str, consumer: str, timeout: float, session: Sessi
     The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
     come back.
     """
-    late.provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    lazy.provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
 
 
 SHARING_EXAMPLES = options.examples(
@@ -176,7 +176,7 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
         raise click.UsageError(
             "say what to set: --sharing-percentage, --resource, --limits or --rounding"
         )
-    late.provider.set_sharing(session, wanted, output)
+    lazy.provider.set_sharing(session, wanted, output)
 
 
 def _percents(given: dict[str, str]) -> dict[str, int]:
@@ -193,4 +193,4 @@ def _percents(given: dict[str, str]) -> dict[str, int]:
 @options.global_flags
 def get_sharing(session: Session, output: str | None) -> None:
     """Show what is shared with each consumer, and what that comes to now. Reads only."""
-    late.provider.get_sharing(session, output)
+    lazy.provider.get_sharing(session, output)

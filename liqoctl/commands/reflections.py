@@ -1,8 +1,8 @@
 """``liqoctl get reflections``."""
 
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import get
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
@@ -20,10 +20,10 @@ def get_reflections(session: Session, output: str) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        found = await late.reflections.reflected(cluster, session.namespace or "default")
+        found = await lazy.reflections.reflected(cluster, session.namespace or "default")
         if output == "text":
-            late.reflections.show(found)
+            lazy.reflections.show(found)
         else:
-            late.output.dump([late.reflections.told(found)], output)
+            lazy.output.dump([lazy.reflections.told(found)], output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

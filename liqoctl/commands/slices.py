@@ -7,7 +7,7 @@ import click
 
 from apis import keys, slices
 from apis.objects import Key
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import create, delete, get
 from liqoctl.forge import flags
 from liqoctl.forge import slices as forge
@@ -52,7 +52,7 @@ def create_resourceslice(
         left_out=options.left_out(class_="class_", no_virtual_node="makes_node"),
     )
 
-    late.slices.create(session, wanted, timeout_s=timeout, output=output)
+    lazy.slices.create(session, wanted, timeout_s=timeout, output=output)
 
 
 @delete.command(
@@ -66,8 +66,8 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = late.slices.Deletion(functools.partial(options.confirm, session), timeout)
-    late.slices.delete(session, Key(session.namespace, name), deletion)
+    deletion = lazy.slices.Deletion(functools.partial(options.confirm, session), timeout)
+    lazy.slices.delete(session, Key(session.namespace, name), deletion)
 
 
 @get.command(
@@ -83,7 +83,7 @@ def get_resourceslice(
     names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
 ) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
-    late.slices.show(session, keys.RESOURCE_SLICE, names, late.output.Shown(output, in_all))
+    lazy.slices.show(session, keys.RESOURCE_SLICE, names, lazy.output.Shown(output, in_all))
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
@@ -96,4 +96,4 @@ def get_virtualnode(
     names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
 ) -> None:
     """Show virtual nodes, and the slices that they live on."""
-    late.slices.show(session, keys.VIRTUAL_NODE, names, late.output.Shown(output, in_all))
+    lazy.slices.show(session, keys.VIRTUAL_NODE, names, lazy.output.Shown(output, in_all))

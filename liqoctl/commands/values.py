@@ -2,9 +2,9 @@
 
 import click
 
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import get
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
@@ -27,7 +27,7 @@ def get_values(session: Session, output: str) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        late.output.dump([await late.installation.kept(cluster)], output)
+        await lazy.session.check_installed(cluster, session)
+        lazy.output.dump([await lazy.installation.kept(cluster)], output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

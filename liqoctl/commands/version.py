@@ -5,8 +5,8 @@ import importlib.metadata
 import click
 
 from apis.objects import Object
-from liqoctl import late, options
-from liqoctl.late import Client, Progress
+from liqoctl import lazy, options
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 EXAMPLES = options.examples(
@@ -30,11 +30,11 @@ def version(session: Session, *, client: bool, output: str) -> None:
 
     async def work(cluster: Client, _progress: Progress) -> None:
         if output == "text":
-            await late.versions.tell(cluster, session.namespace)
+            await lazy.versions.tell(cluster, session.namespace)
         else:
-            told.update(await late.versions.of_server(cluster, session.namespace))
+            told.update(await lazy.versions.of_server(cluster, session.namespace))
 
     if not client:
-        late.session.run(session, work, needs_install=False)
+        lazy.session.run(session, work, needs_install=False)
     if output != "text":
-        late.output.dump([told], output)
+        lazy.output.dump([told], output)

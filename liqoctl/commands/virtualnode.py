@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import click
 
 from apis.objects import Key
-from liqoctl import late, options
+from liqoctl import lazy, options
 from liqoctl.commands.groups import create, delete
 from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
-from liqoctl.late import Client, Progress
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -86,15 +86,15 @@ def create_virtualnode(
 
     async def work(cluster: Client, progress: Progress) -> None:
         if output:
-            made = await late.virtualnodes.manifest(cluster, wanted)
-            late.output.dump([forge.printed(made)], output)
+            made = await lazy.virtualnodes.manifest(cluster, wanted)
+            lazy.output.dump([forge.printed(made)], output)
         else:
-            await late.virtualnodes.create(cluster, progress, wanted, timeout_s=timeout)
+            await lazy.virtualnodes.create(cluster, progress, wanted, timeout_s=timeout)
 
     if output and not wanted.slice_name:  # only the resources of a slice need a cluster
-        late.output.dump([forge.printed(forge.from_flags(wanted))], output)
+        lazy.output.dump([forge.printed(forge.from_flags(wanted))], output)
     else:
-        late.session.run(session, work)
+        lazy.session.run(session, work)
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,9 @@ def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = late.virtualnodes.Deletion(functools.partial(options.confirm, session), timeout)
+    deletion = lazy.virtualnodes.Deletion(functools.partial(options.confirm, session), timeout)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await late.virtualnodes.delete(cluster, progress, Key(session.namespace, name), deletion)
+        await lazy.virtualnodes.delete(cluster, progress, Key(session.namespace, name), deletion)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

@@ -3,8 +3,8 @@
 import click
 
 from apis.objects import Key
-from liqoctl import late, options
-from liqoctl.late import Client, Progress
+from liqoctl import lazy, options
+from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
 
@@ -40,9 +40,9 @@ def why_pod(name: str, output: str, session: Session) -> None:
 
     async def work(cluster: Client, _progress: Progress) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
-        late.why.show(await late.why.pod(cluster, Key(namespace, name)), output)
+        lazy.why.show(await lazy.why.pod(cluster, Key(namespace, name)), output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)
 
 
 NAMESPACE_EXAMPLES = options.examples(
@@ -65,7 +65,7 @@ def why_namespace(name: str, output: str, session: Session) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await late.session.check_installed(cluster, session)
-        late.why.show(await late.why.namespace(cluster, name), output)
+        await lazy.session.check_installed(cluster, session)
+        lazy.why.show(await lazy.why.namespace(cluster, name), output)
 
-    late.session.run(session, work)
+    lazy.session.run(session, work)

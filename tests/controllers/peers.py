@@ -47,7 +47,7 @@ from kube.errors import KubeError
 from kube.events import Recorder
 from kube.reconcile import Reconciler, TerminalError
 from liqoctl.output import Progress
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 from tests import signers
 from tests.controllers.support import ensure_namespace
 from tests.fakes import FakeCluster

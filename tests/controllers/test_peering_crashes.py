@@ -17,10 +17,10 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from liqoctl import handshake, peering, provider, virtualnodes
 from liqoctl.forge import peering as forge
 from liqoctl.forge.virtualnode import Wanted
-from liqoctl.work import handshake, peering, provider, virtualnodes
-from liqoctl.work.peering import End
+from liqoctl.peering import End
 from tests.controllers.peers import OWN_RIGHTS, World, differing
 from tests.controllers.support import ensure_namespace, offloading
 

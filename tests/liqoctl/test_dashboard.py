@@ -17,11 +17,11 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import client, errors
 from kube.cluster import Cluster
+from liqoctl import dashboardserver
+from liqoctl.dashboard import Board
+from liqoctl.dashboardserver import News, Site
 from liqoctl.forge import dashboard as forge
 from liqoctl.forge.dashboard import Certificate, Seen
-from liqoctl.work import dashboardserver
-from liqoctl.work.dashboard import Board
-from liqoctl.work.dashboardserver import News, Site
 from sandbox.controlplane import Plane
 from tests import browser, factories
 from tests.browser import CHROMIUM

@@ -20,8 +20,8 @@ from kube import client, waiting
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
+from liqoctl import installation
 from liqoctl.__main__ import cli
-from liqoctl.work import installation
 from sandbox import api, controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl

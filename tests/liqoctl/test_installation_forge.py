@@ -6,8 +6,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named
+from liqoctl import installation
 from liqoctl.forge import installation as forge
-from liqoctl.work import installation
 from tests import factories
 from tests.manifests import documents
 

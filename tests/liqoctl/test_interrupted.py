@@ -19,11 +19,11 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.client import ClusterClient
 from kube.errors import BusyError
+from liqoctl import handshake, installation, peering
 from liqoctl.forge.installation import Wanted
+from liqoctl.handshake import Peers
 from liqoctl.output import Progress
-from liqoctl.work import handshake, installation, peering
-from liqoctl.work.handshake import Peers
-from liqoctl.work.peering import End, Slice
+from liqoctl.peering import End, Slice
 from tests.controllers.peers import World, differing, lasting
 from tests.controllers.support import ensure_namespace, offloading
 from tests.fakes import FakeCluster

@@ -14,9 +14,9 @@ from apis.objects import Key, Kind, Object, named
 from kube import errors
 from liqoctl.forge import moving as forge
 from liqoctl.forge.moving import Wanted
+from liqoctl.moving import Move
 from liqoctl.output import Progress
-from liqoctl.work.moving import Move
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 from tests import factories
 from tests.fakes import FakeCluster
 

@@ -17,14 +17,13 @@ from certs import identity, kubeconfig, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
-from liqoctl import options, output
+from liqoctl import handshake, identities, options, output, peering
+from liqoctl import objects as work
 from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
 from liqoctl.forge import peeringuser
 from liqoctl.output import Progress
-from liqoctl.work import handshake, identities, peering
-from liqoctl.work import objects as work
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 from tests.fakes import FakeCluster
 
 SPACE = "liqo-tenant-milan"

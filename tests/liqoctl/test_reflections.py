@@ -6,8 +6,8 @@ from click import ClickException
 from apis import keys, objects, reflection
 from apis.objects import Key, Kind, Object, named
 from kube import errors
+from liqoctl import reflections
 from liqoctl.forge import offloading as forge
-from liqoctl.work import reflections
 from tests import factories
 from tests.fakes import FakeCluster
 

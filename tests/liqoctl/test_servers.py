@@ -10,12 +10,12 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
+from liqoctl import handshake
 from liqoctl.forge import servers
 from liqoctl.forge.servers import Consumer, Entrance, Verdict
+from liqoctl.handshake import Authentication, Peers
 from liqoctl.output import Progress
-from liqoctl.work import handshake
-from liqoctl.work.handshake import Authentication, Peers
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 from tests.fakes import FakeCluster
 
 KNOWN = "https://milan.example:6443"

@@ -9,9 +9,9 @@ from apis import keys
 from apis.objects import Key, Object, named
 from controllers.authentication.tenantrights import forge as tenantrights
 from kube.cluster import Selection
+from liqoctl import upgrade
 from liqoctl.forge import installation as forge
 from liqoctl.output import Progress
-from liqoctl.work import upgrade
 from tests import factories
 from tests.fakes import FakeCluster
 

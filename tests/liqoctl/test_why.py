@@ -11,9 +11,9 @@ import yaml
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import errors
+from liqoctl import why as work
 from liqoctl.forge import refusals, telling, why, whyspace
 from liqoctl.forge.findings import Facts
-from liqoctl.work import why as work
 from tests import factories
 from tests.fakes import FakeCluster
 

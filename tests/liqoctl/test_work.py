@@ -16,16 +16,16 @@ from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
+from liqoctl import installation, offloading, slices, virtualnodes
+from liqoctl import removal as uninstalling
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import slices as slices_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.installation import Wanted
+from liqoctl.offloading import Chosen, Removal
 from liqoctl.output import Progress
-from liqoctl.work import installation, offloading, slices, virtualnodes
-from liqoctl.work import removal as uninstalling
-from liqoctl.work.offloading import Chosen, Removal
-from liqoctl.work.session import Side
-from liqoctl.work.virtualnodes import Deletion
+from liqoctl.session import Side
+from liqoctl.virtualnodes import Deletion
 from tests import factories
 from tests.fakes import FakeCluster
 

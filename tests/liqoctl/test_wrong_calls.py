@@ -5,9 +5,9 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
+from liqoctl import reflections
 from liqoctl.__main__ import cli
 from liqoctl.forge.reflections import Line
-from liqoctl.work import reflections
 
 NOWHERE = {"KUBECONFIG": "/nonexistent/kubeconfig", "HOME": "/nonexistent"}
 _RS = "create rs pool --remote-cluster-id milan"

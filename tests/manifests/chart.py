@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
+from liqoctl import installation as work
 from liqoctl.forge import installation
-from liqoctl.work import installation as work
 from tests.manifests import documents
 
 CHART: Final = Path(__file__).parents[2] / "charts/pyliqo"

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from apis import keys, objects
+from liqoctl import installation
 from liqoctl.forge import installation as forge
-from liqoctl.work import installation
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl

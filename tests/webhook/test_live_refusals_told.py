@@ -23,8 +23,8 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import Recorder
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from liqoctl import why
 from liqoctl.forge import telling
-from liqoctl.work import why
 from reflector.forge import ingress, persistentvolumeclaim, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.reflection import Ends, Reflection

@@ -15,9 +15,9 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
+from liqoctl import installation, outdated
 from liqoctl.forge import installation as forge
 from liqoctl.output import Progress
-from liqoctl.work import installation, outdated
 
 OF_PEERS: Final = (
     keys.VIRTUAL_NODE,

@@ -17,11 +17,11 @@ from apis.offloading import is_scheduling_ours
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
+from liqoctl import reflections
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whyspace
 from liqoctl.forge.offloading import Outcome
 from liqoctl.output import Progress
-from liqoctl.work import reflections
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
+from liqoctl import versions
 from liqoctl.forge import info as forge
 from liqoctl.forge.installation import DEFAULT_POLICY
-from liqoctl.work import versions
 
 _STYLES = {forge.HEALTHY: "green", forge.UNHEALTHY: "red", forge.DISABLED: "dim"}
 

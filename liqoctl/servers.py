@@ -15,7 +15,7 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import servers as forge
 from liqoctl.forge.servers import Consumer, Entrance, Verdict
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 
 _NOTHING = Entrance("")
 _API_SERVERS = f"{keys.SERVICE_NAME}=kubernetes"

@@ -12,11 +12,11 @@ from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
+from liqoctl import reflections
 from liqoctl.forge import pods, refusals, telling, why
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.findings import Facts
 from liqoctl.forge.reflections import Contents, Line
-from liqoctl.work import reflections
 
 T = TypeVar("T")
 _MOST_NAMES: Final = 5

@@ -14,9 +14,9 @@ from apis.objects import Key, Object
 from certs import kubeconfig, pki
 from kube import clock
 from kube.cluster import Selection
+from liqoctl import handshake, objects
 from liqoctl.forge import peeringuser as forge
-from liqoctl.work import handshake, objects
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 
 
 async def generate(side: Side, consumer: str, liqo: str, lifetime: timedelta) -> bytes:

@@ -23,8 +23,8 @@ from werkzeug.serving import make_server
 
 from kube import errors
 from kube.cluster import Cluster
+from liqoctl.dashboard import Board
 from liqoctl.forge.printed import printable
-from liqoctl.work.dashboard import Board
 
 T = TypeVar("T")
 HOST: Final = "127.0.0.1"

@@ -15,13 +15,13 @@ from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
 from liqoctl import output as output_
+from liqoctl import session
+from liqoctl import slices as slices_
 from liqoctl.forge import sharing as forge
+from liqoctl.objects import until, within
 from liqoctl.output import Progress
+from liqoctl.session import Side
 from liqoctl.sessions import Session
-from liqoctl.work import session
-from liqoctl.work import slices as slices_
-from liqoctl.work.objects import until, within
-from liqoctl.work.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"

@@ -19,12 +19,12 @@ from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotFoundError
+from liqoctl import objects, servers, session
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.forge.servers import Entrance
+from liqoctl.session import Side
 from liqoctl.sessions import Session
-from liqoctl.work import objects, servers, session
-from liqoctl.work.session import Side
 
 
 @dataclass(frozen=True)

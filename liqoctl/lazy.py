@@ -1,4 +1,4 @@
-"""The modules that do the work of a command, imported when it runs: ``late.why.pod(...)``.
+"""The modules that do the work of a command, imported when it runs: ``lazy.why.pod(...)``.
 
 With them comes the client of API servers, which takes longer to import than a TAB may wait.
 Source: PEP 562.
@@ -38,9 +38,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from kube.client import ClusterClient as Client
-    from liqoctl import output
-    from liqoctl.output import Progress
-    from liqoctl.work import (
+    from liqoctl import (
         backup,
         bundle,
         dashboardserver,
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
         installation,
         moving,
         offloading,
+        output,
         peering,
         peeringuser,
         provider,
@@ -62,8 +61,9 @@ if TYPE_CHECKING:
         virtualnodes,
         why,
     )
-    from liqoctl.work.handshake import Peers
-    from liqoctl.work.session import Side
+    from liqoctl.handshake import Peers
+    from liqoctl.output import Progress
+    from liqoctl.session import Side
 
 else:
     Client = Peers = Progress = Side = object  # what annotations say
@@ -71,5 +71,4 @@ else:
     def __getattr__(name: str) -> ModuleType:
         if name not in __all__:
             raise AttributeError(name)
-        folder = "liqoctl" if name == "output" else "liqoctl.work"
-        return importlib.import_module(f"{folder}.{name}")
+        return importlib.import_module(f"liqoctl.{name}")

@@ -18,11 +18,11 @@ from apis.objects import Key, Kind, Object, key_of
 from kube import errors, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from liqoctl import outdated, upgrade
 from liqoctl.forge import installation as forge
 from liqoctl.forge import valued, values
 from liqoctl.forge.installation import Wanted
 from liqoctl.output import Progress
-from liqoctl.work import outdated, upgrade
 
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")

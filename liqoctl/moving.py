@@ -13,12 +13,12 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.remotecommand import Command
+from liqoctl import objects as work
+from liqoctl import versions
 from liqoctl.forge import installation
 from liqoctl.forge import moving as forge
 from liqoctl.forge.moving import Scene, Step, Wanted
-from liqoctl.work import objects as work
-from liqoctl.work import versions
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 _TOLD_EACH: Final = 2**30

@@ -15,7 +15,7 @@ from apis.objects import Key, Kind, Object
 from kube import waiting
 from kube.errors import AlreadyExistsError, KubeError
 from liqoctl.forge import manifests
-from liqoctl.work.session import Side
+from liqoctl.session import Side
 
 _advance: ContextVar[Callable[[], None]] = ContextVar("_advance", default=lambda: None)
 """Begins the time anew in which nothing of a command may change."""

@@ -10,9 +10,9 @@ from apis import keys
 from apis.objects import Kind
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from liqoctl import session
 from liqoctl.output import Progress
 from liqoctl.sessions import Session
-from liqoctl.work import session
 
 PATIENCE_S: Final = 2.0
 MOST: Final = 100

@@ -13,13 +13,13 @@ from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from kube.cluster import Cluster, Selection
+from liqoctl import handshake, objects
+from liqoctl import slices as asking
 from liqoctl.forge import peering as forge
 from liqoctl.forge import slices as slices_forge
 from liqoctl.forge import virtualnode
-from liqoctl.work import handshake, objects
-from liqoctl.work import slices as asking
-from liqoctl.work.handshake import AS_USUAL, Authentication, Peers
-from liqoctl.work.session import Side
+from liqoctl.handshake import AS_USUAL, Authentication, Peers
+from liqoctl.session import Side
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import output
+from liqoctl import handshake, objects, output, session
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.output import Progress, Shown
+from liqoctl.session import Side
 from liqoctl.sessions import Session
-from liqoctl.work import handshake, objects, session
-from liqoctl.work.session import Side
 
 READ_S: Final = 60.0
 

@@ -17,13 +17,13 @@ from apis.objects import Key, Kind, Object
 from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from liqoctl import objects, session, virtualnodes
 from liqoctl import output as output_
 from liqoctl.forge import peering
 from liqoctl.forge import slices as forge
 from liqoctl.output import Progress, Shown
+from liqoctl.session import Side
 from liqoctl.sessions import Session
-from liqoctl.work import objects, session, virtualnodes
-from liqoctl.work.session import Side
 
 
 def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str | None) -> None:

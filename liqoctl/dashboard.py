@@ -17,10 +17,10 @@ from certs import pki
 from kube import clock, errors
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
+from liqoctl import why
 from liqoctl.forge import dashboard as forge
 from liqoctl.forge import telling
 from liqoctl.forge.dashboard import Certificate, Seen
-from liqoctl.work import why
 
 FOLLOWED: Final = (
     keys.FOREIGN_CLUSTER,
