@@ -12,7 +12,7 @@ from apis.objects import Key, Object
 from kube import errors, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from liqoctl.forge import bundle as forge
+from liqoctl.forge import backup
 from liqoctl.output import Progress
 
 _LINES: Final = 2000
@@ -28,10 +28,10 @@ async def write(cluster: ClusterClient, progress: Progress, path: Path, version:
     What may not be read is named in ``missing.txt`` instead.
     """
     missing: list[str] = []
-    found = {kind: await _all(cluster, Selection(kind, Object), missing) for kind in forge.KINDS}
+    found = {kind: await _all(cluster, Selection(kind, Object), missing) for kind in backup.BUNDLED}
     spaces = await _all(cluster, _TENANTS, missing)
     names = [keys.LIQO_NAMESPACE, *(objects.key_of(one).name for one in spaces)]
-    for kind in forge.OWN:
+    for kind in backup.BUNDLED_OF_PYLIQO:
         found[kind] = [
             obj
             for name in names
@@ -39,7 +39,7 @@ async def write(cluster: ClusterClient, progress: Progress, path: Path, version:
         ]
     versions = {"liqoctl": version, "server": (await cluster.version()).get("gitVersion")}
     files = {"versions.json": json.dumps(versions)}
-    files |= {name: json.dumps(objs, indent=1) for name, objs in forge.files(found)}
+    files |= {name: json.dumps(objs, indent=1) for name, objs in backup.archive_files(found)}
     for pod in found[keys.POD]:
         key = objects.key_of(pod)
         for container in pod["spec"]["containers"]:
@@ -64,7 +64,7 @@ async def _all(
 async def _log(cluster: ClusterClient, key: Key, container: str, missing: list[str]) -> str:
     path = f"{wire.path(keys.POD, key, 'log')}?container={container}&tailLines={_LINES}"
     try:
-        return forge.text(await cluster.get_text(path))
+        return backup.without_credentials(await cluster.get_text(path))
     except errors.KubeError as error:
         missing.append(f"log of container {container} of pod {key}: {error}")
         return ""

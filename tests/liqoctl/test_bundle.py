@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from apis import keys, objects
 from apis.objects import Key, Object
 from liqoctl.__main__ import cli
-from liqoctl.forge import bundle
+from liqoctl.forge import backup
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
@@ -30,9 +30,12 @@ PEM = f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----"
     ],
 )
 def test_a_log_loses_credentials_and_nothing_else(said: str) -> None:
-    assert CANARY not in bundle.text(said)
-    assert bundle.HIDDEN in bundle.text(said)
-    assert bundle.text("reconciled tenant rome: 3 objects") == "reconciled tenant rome: 3 objects"
+    assert CANARY not in backup.without_credentials(said)
+    assert backup.HIDDEN in backup.without_credentials(said)
+    assert (
+        backup.without_credentials("reconciled tenant rome: 3 objects")
+        == "reconciled tenant rome: 3 objects"
+    )
 
 
 def test_fields_that_may_hold_secrets_are_left_out_at_any_depth() -> None:
@@ -44,15 +47,15 @@ def test_fields_that_may_hold_secrets_are_left_out_at_any_depth() -> None:
         },
         "status": {"conditions": [{"message": f"said {PEM}"}]},
     }
-    made = bundle.cleaned(found)
+    made = backup.without_secrets(found)
 
     assert CANARY not in json.dumps(made)
     assert made["spec"]["pod"]["containers"][0]["name"] == "c"
-    assert made["metadata"] == {"name": "x", "annotations": bundle.HIDDEN}
+    assert made["metadata"] == {"name": "x", "annotations": backup.HIDDEN}
 
 
 def test_no_secrets_are_read() -> None:
-    assert keys.SECRET not in (*bundle.KINDS, *bundle.OWN)
+    assert keys.SECRET not in (*backup.BUNDLED, *backup.BUNDLED_OF_PYLIQO)
 
 
 @pytest.mark.cluster
