@@ -8,8 +8,7 @@ import click
 
 from liqoctl import options
 from liqoctl.commands import identities, reflections, slices, values, virtualnode
-from liqoctl.commands.backup import backup
-from liqoctl.commands.bundle import bundle
+from liqoctl.commands.backup import backup, bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
 from liqoctl.commands.groups import create, delete, force, generate, get

@@ -1,12 +1,24 @@
-"""Reading what has to be kept of a cluster. Source: docs/backup.md."""
+"""Reading what has to be kept of a cluster, and what a maintainer needs to help, without a secret.
+
+Source: docs/backup.md.
+"""
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import click
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object
+from kube import errors, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl.forge import backup as forge
+from liqoctl.output import Progress
 
 
 async def key_pair(cluster: ClusterClient) -> list[Object]:
@@ -22,7 +34,7 @@ async def key_pair(cluster: ClusterClient) -> list[Object]:
     return [forge.kept(keys.SECRET, found)]
 
 
-async def words(cluster: ClusterClient) -> list[Object]:
+async def user_objects(cluster: ClusterClient) -> list[Object]:
     """Return what administrators and users said, each namespace before what is in it."""
     said = [
         forge.kept(kind, obj)
@@ -36,3 +48,77 @@ async def words(cluster: ClusterClient) -> list[Object]:
             said.append(forge.kept(keys.NAMESPACE, namespace))
             said.append(forge.kept(keys.NAMESPACE_OFFLOADING, obj))
     return said
+
+
+# One archive with what a maintainer needs to help, and no secret ----------------------------------
+
+_LINES: Final = 2000
+"""Of each log, the last."""
+_MOST: Final = 1000
+"""Objects of a kind."""
+_TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
+
+
+async def write_bundle(
+    cluster: ClusterClient, progress: Progress, path: Path, version: str
+) -> None:
+    """Write the archive to ``path``, which only its owner may read.
+
+    What may not be read is named in ``missing.txt`` instead.
+    """
+    missing: list[str] = []
+    found = {kind: await _all(cluster, Selection(kind, Object), missing) for kind in forge.BUNDLED}
+    spaces = await _all(cluster, _TENANTS, missing)
+    names = [keys.LIQO_NAMESPACE, *(objects.key_of(one).name for one in spaces)]
+    for kind in forge.BUNDLED_OF_PYLIQO:
+        found[kind] = [
+            obj
+            for name in names
+            for obj in await _all(cluster, Selection(kind, Object, name), missing)
+        ]
+    versions = {"liqoctl": version, "server": (await cluster.version()).get("gitVersion")}
+    files = {"versions.json": json.dumps(versions)}
+    files |= {name: json.dumps(objs, indent=1) for name, objs in forge.archive_files(found)}
+    for pod in found[keys.POD]:
+        key = objects.key_of(pod)
+        for container in pod["spec"]["containers"]:
+            name = container["name"]
+            log = await _log(cluster, key, name, missing)
+            files[f"logs/{key.namespace}/{key.name}/{name}.log"] = log
+    files["missing.txt"] = "\n".join(missing)
+    _pack(path, files)
+    progress.info(f"{len(files)} files in {path}: no Secrets; look it through before you send it")
+
+
+async def _all(
+    cluster: ClusterClient, selection: Selection[Object], missing: list[str]
+) -> list[Object]:
+    try:
+        return list((await cluster.list(selection)).items.values())[:_MOST]
+    except errors.KubeError as error:
+        missing.append(f"{selection.kind}: {error}")
+        return []
+
+
+async def _log(cluster: ClusterClient, key: Key, container: str, missing: list[str]) -> str:
+    path = f"{wire.path(keys.POD, key, 'log')}?container={container}&tailLines={_LINES}"
+    try:
+        return forge.without_credentials(await cluster.get_text(path))
+    except errors.KubeError as error:
+        missing.append(f"log of container {container} of pod {key}: {error}")
+        return ""
+
+
+def _pack(path: Path, files: dict[str, str]) -> None:
+    path.unlink(missing_ok=True)  # an older one, which others may be allowed to read
+    path.touch(mode=0o600, exist_ok=False)
+    with path.open("wb") as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, data in _encoded(files):
+            entry = tarfile.TarInfo(f"pyliqo/{name}")
+            entry.size, entry.mode = len(data), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _encoded(files: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    for name, content in sorted(files.items()):
+        yield name, content.encode()

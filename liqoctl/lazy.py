@@ -14,7 +14,6 @@ __all__ = [
     "Progress",
     "Side",
     "backup",
-    "bundle",
     "dashboardserver",
     "handshake",
     "identities",
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from kube.client import ClusterClient as Client
     from liqoctl import (
         backup,
-        bundle,
         dashboardserver,
         handshake,
         identities,

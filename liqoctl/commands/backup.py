@@ -1,4 +1,9 @@
-"""``liqoctl backup``."""
+"""``liqoctl backup`` and ``liqoctl bundle``."""
+
+import importlib.metadata
+from pathlib import Path
+
+import click
 
 from liqoctl import lazy, options
 from liqoctl.lazy import Client, Progress
@@ -24,7 +29,39 @@ def backup(session: Session, *, is_key: bool) -> None:
 
     async def work(cluster: Client, _progress: Progress) -> None:
         await lazy.session.check_installed(cluster, session)
-        read = lazy.backup.key_pair if is_key else lazy.backup.words
+        read = lazy.backup.key_pair if is_key else lazy.backup.user_objects
         lazy.output.dump(await read(cluster), "yaml")
+
+    lazy.session.run(session, work)
+
+
+# ``liqoctl bundle`` -------------------------------------------------------------------------------
+
+BUNDLE_EXAMPLES = options.examples(
+    "liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz"
+)
+
+
+@options.command(epilog=BUNDLE_EXAMPLES)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="pyliqo-bundle.tar.gz",
+    show_default=True,
+    help="Where to write the archive; an older one is replaced.",
+)
+@options.global_flags
+def bundle(session: Session, path: Path) -> None:
+    """Write an archive with what a maintainer needs to help: objects, events, logs, versions.
+
+    Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
+    out of all else.
+    """
+    version = importlib.metadata.version("pyliqo")
+
+    async def work(cluster: Client, progress: Progress) -> None:
+        await lazy.session.check_installed(cluster, session)
+        await lazy.backup.write_bundle(cluster, progress, path, version)
 
     lazy.session.run(session, work)
