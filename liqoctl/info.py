@@ -17,7 +17,7 @@ from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl import versions
 from liqoctl.forge import info as forge
-from liqoctl.forge.installation import DEFAULT_POLICY
+from liqoctl.forge.manifests import DEFAULT_POLICY
 
 _STYLES = {forge.HEALTHY: "green", forge.UNHEALTHY: "red", forge.DISABLED: "dim"}
 

@@ -15,7 +15,7 @@ from kube.cluster import Cluster, Selection
 from kube.remotecommand import Command
 from liqoctl import objects as work
 from liqoctl import versions
-from liqoctl.forge import installation
+from liqoctl.forge import manifests
 from liqoctl.forge import moving as forge
 from liqoctl.forge.moving import Scene, Step, Wanted
 from liqoctl.session import Side
@@ -288,7 +288,7 @@ async def _own_image(cluster: Cluster) -> str:
     if found is None:
         hint = "give --image, one with sh, tar, find and sha256sum"
         raise click.ClickException(f"pyliqo is not installed in {key.namespace}: {hint}")
-    return installation.image_of(found)
+    return manifests.image_of(found)
 
 
 def _is_running(pod: Object | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Final
 from apis import keys, objects, whose
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
-from liqoctl.forge import installation as forge
+from liqoctl.forge import manifests
 from liqoctl.output import Progress
 
 BOUND_S: Final = 60.0
@@ -26,8 +26,10 @@ _BINDINGS: Final = Selection(
 async def widened(cluster: Cluster, made: Sequence[Object]) -> list[Object]:
     """Return ``made`` with all that the roles among them allow in the cluster now."""
     return [
-        forge.with_old_rules(obj, await cluster.get_live(forge.kind_of(obj), objects.key_of(obj)))
-        if obj["kind"] in forge.ROLES
+        manifests.with_old_rules(
+            obj, await cluster.get_live(manifests.kind_of(obj), objects.key_of(obj))
+        )
+        if obj["kind"] in manifests.ROLES
         else obj
         for obj in made
     ]
@@ -48,5 +50,5 @@ async def until_bound(cluster: Cluster, progress: Progress) -> None:
 async def _unbound(cluster: Cluster) -> list[str]:
     namespaces = (await cluster.list(_OF_PEERS)).items.values()
     bound = (await cluster.list(_BINDINGS)).items
-    names = (objects.key_of(one).name for one in namespaces if forge.is_opened(one))
+    names = (objects.key_of(one).name for one in namespaces if manifests.is_opened(one))
     return sorted(name for name in names if Key(name, keys.CONTROLLER_MANAGER) not in bound)

@@ -3,7 +3,7 @@
 from apis import keys
 from apis.objects import Key, Object
 from kube.client import ClusterClient
-from liqoctl.forge import installation
+from liqoctl.forge import manifests
 from liqoctl.output import echo
 
 CONTROLLERS = "liqo-controller-manager"
@@ -31,5 +31,5 @@ async def tell(cluster: ClusterClient, namespace: str) -> None:
 
 def image_tag(deployment: Object) -> str:
     """Return the tag of the controller manager's image, ``latest`` when it has none."""
-    _, _, tag = installation.image_of(deployment).rpartition("/")[2].partition(":")
+    _, _, tag = manifests.image_of(deployment).rpartition("/")[2].partition(":")
     return tag or "latest"

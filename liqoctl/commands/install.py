@@ -11,7 +11,7 @@ import click
 from apis import keys
 from liqoctl import lazy, options
 from liqoctl.forge import flags, values
-from liqoctl.forge import installation as forge
+from liqoctl.forge import manifests as manifests_
 from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
@@ -106,7 +106,7 @@ def install(  # each a flag
     _check_namespace(session)
     wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
 
-    default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
+    default = f"{manifests_.IMAGE}:{importlib.metadata.version('pyliqo')}"
 
     async def rehearse(cluster: Client, _progress: Progress) -> None:
         async with asyncio.timeout(timeout):
@@ -140,10 +140,10 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
     files: tuple[dict[str, Any], ...],
     api_server_url: str,
     api_server_ca: TextIO | None,
-) -> forge.Wanted:
+) -> manifests_.InstallOptions:
     if cluster_id:
         try:
-            forge.check_cluster_id(cluster_id)
+            manifests_.check_cluster_id(cluster_id)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--cluster-id") from error
     server = {
@@ -163,7 +163,7 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
         }
         hint = ", ".join(flag for flag, value in given.items() if value)
         raise click.BadParameter(str(error), param_hint=hint) from error
-    return forge.Wanted(
+    return manifests_.InstallOptions(
         cluster_id=cluster_id,
         image=image,
         node_labels=flags.merged(cluster_labels),

@@ -7,7 +7,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named
 from liqoctl import installation
-from liqoctl.forge import installation as forge
+from liqoctl.forge import manifests
 from tests import factories
 from tests.manifests import documents
 
@@ -26,14 +26,14 @@ def test_a_kustomization_is_followed_in_its_order() -> None:
         "unused.yaml": [{"kind": "X"}],
     }
 
-    assert [obj["kind"] for obj in forge.everything(files)] == ["B", "C", "A", "D"]
+    assert [obj["kind"] for obj in manifests.everything(files)] == ["B", "C", "A", "D"]
 
 
 def test_what_a_kustomization_says_and_nobody_reads_is_refused() -> None:
     files = {"kustomization.yaml": kustomization(namePrefix="x-")}
 
     with pytest.raises(ValueError, match=r"kustomization of manifests: .'namePrefix'. is not read"):
-        forge.everything(files)
+        manifests.everything(files)
 
 
 def test_all_files_come_with_the_program() -> None:
@@ -41,11 +41,14 @@ def test_all_files_come_with_the_program() -> None:
 
 
 def test_without_flags_nothing_is_changed() -> None:
-    assert forge.customised(documents.everything(), forge.Wanted()) == documents.everything()
+    assert (
+        manifests.customised(documents.everything(), manifests.InstallOptions())
+        == documents.everything()
+    )
 
 
 def test_flags_add_image_name_policy_and_labels() -> None:
-    wanted = forge.Wanted(
+    wanted = manifests.InstallOptions(
         cluster_id="rome",
         image="registry.example/pyliqo:1",
         node_labels={"region": "europe"},
@@ -53,17 +56,17 @@ def test_flags_add_image_name_policy_and_labels() -> None:
         metadata={"labels": {"team": "a"}},
     )
 
-    made = forge.customised(documents.everything(), wanted)
+    made = manifests.customised(documents.everything(), wanted)
 
     deployments = [obj for obj in made if obj["kind"] == "Deployment"]
-    assert {forge.image_of(obj) for obj in deployments} == {"registry.example/pyliqo:1"}
+    assert {manifests.image_of(obj) for obj in deployments} == {"registry.example/pyliqo:1"}
     assert len(deployments) == len(documents.of_kind("Deployment"))
     assert {obj["metadata"]["labels"]["team"] for obj in made} == {"a"}
     first = made.index(deployments[0])
     config, policy = made[first - 2 : first]  # controllers that start without a name make one
     assert key_of(config) == Key("liqo", "clusterid-configmap")
     assert config["data"] == {"CLUSTER_ID": "rome"}
-    assert forge.kind_of(policy) == keys.PROVIDER_POLICY
+    assert manifests.kind_of(policy) == keys.PROVIDER_POLICY
     assert policy["spec"] == {
         "sharing": {"percentage": 70},
         "resourceSliceClasses": {"default": "shared"},
@@ -77,13 +80,15 @@ def test_flags_add_image_name_policy_and_labels() -> None:
 def test_enforcement_is_switched_off_where_processes_have_it_and_kept_so() -> None:
     as_they_are = documents.everything()
 
-    made = forge.customised(as_they_are, forge.Wanted(is_enforced=False))
+    made = manifests.customised(as_they_are, manifests.InstallOptions(is_enforced=False))
 
     differ = [obj for obj, was in zip(made, as_they_are, strict=True) if obj != was]
     assert [key_of(obj).name for obj in differ] == ["liqo-webhook", "liqo-controller-manager"]
-    assert [forge.is_enforced(obj) for obj in differ] == [False, False]
-    assert all(map(forge.is_enforced, documents.of_kind("Deployment")))
-    assert forge.customised(as_they_are, forge.Wanted(is_enforced=True)) == as_they_are
+    assert [manifests.is_enforced(obj) for obj in differ] == [False, False]
+    assert all(map(manifests.is_enforced, documents.of_kind("Deployment")))
+    assert (
+        manifests.customised(as_they_are, manifests.InstallOptions(is_enforced=True)) == as_they_are
+    )
 
 
 INSTALLABLE = [
@@ -98,13 +103,13 @@ INSTALLABLE = [
 def test_the_plural_follows_from_the_name(kind: Kind) -> None:
     obj = named(kind, Key("n" if kind.namespaced else "", "x"))
 
-    assert forge.kind_of(obj) == kind
+    assert manifests.kind_of(obj) == kind
 
 
 @pytest.mark.parametrize("name", ["Rome", "rome.it", "-rome", "r" * 64])
 def test_what_cannot_name_a_cluster(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a cluster ID: use 1 to 63 lower-case letters"):
-        forge.check_cluster_id(name)
+        manifests.check_cluster_id(name)
 
 
 def deployment(generation: int = 2, **status: int) -> Object:
@@ -125,7 +130,7 @@ def deployment(generation: int = 2, **status: int) -> Object:
     ids=["absent", "no pods", "done", "not seen yet", "an old pod is there", "one is not ready"],
 )
 def test_rolled_out(found: Object | None, *, expected: bool) -> None:
-    assert forge.is_rolled_out(found) is expected
+    assert manifests.is_rolled_out(found) is expected
 
 
 def pod(**status: Any) -> Object:
@@ -155,7 +160,7 @@ def test_obstacles_are_told_once() -> None:
         "ErrImagePull: no such image x",
         "not scheduled: 0/1 nodes",
     ]
-    assert forge.obstacles(pods, deployments) == expected
+    assert manifests.obstacles(pods, deployments) == expected
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,7 @@ def test_obstacles_are_told_once() -> None:
     ],
 )
 def test_supported_versions(version: Object, *, expected: bool) -> None:
-    assert forge.is_supported(version) is expected
+    assert manifests.is_supported(version) is expected
 
 
 @pytest.mark.parametrize(
@@ -183,7 +188,7 @@ def test_supported_versions(version: Object, *, expected: bool) -> None:
 def test_mutating_policies_are_installed_where_they_are_served(
     version: Object | None, expected: tuple[str, ...]
 ) -> None:
-    assert forge.folders(version) == expected
+    assert manifests.folders(version) == expected
 
 
 def test_peers_are_told_by_name_with_what_is_there() -> None:
@@ -195,7 +200,7 @@ def test_peers_are_told_by_name_with_what_is_there() -> None:
     label = {"labels": {keys.REMOTE_CLUSTER_ID: "rome"}}
     tenant = named(keys.NAMESPACE, Key("", "of-rome"), metadata=label)
 
-    found = forge.peers(
+    found = manifests.peers(
         {keys.VIRTUAL_NODE: [node], keys.QUOTA: [*quotas, by_hand, stray]}, [tenant]
     )
 

@@ -20,7 +20,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.client import ClusterClient
 from kube.errors import BusyError
 from liqoctl import handshake, installation, peering
-from liqoctl.forge.installation import Wanted
+from liqoctl.forge.manifests import InstallOptions
 from liqoctl.handshake import Peers
 from liqoctl.output import Progress
 from liqoctl.peering import End, Slice
@@ -225,7 +225,7 @@ def _rolled_out(deployment: Object) -> Object:
 async def install(fake: FakeCluster, fuse: Fuse | None = None) -> Object:
     """Install as far as ``fuse`` lets it; return what there is then."""
     cluster = cast("ClusterClient", Breaking(cast("Any", fake), fuse) if fuse else fake)
-    wanted, quiet = Wanted(cluster_id="rome"), Progress()
+    wanted, quiet = InstallOptions(cluster_id="rome"), Progress()
     whole = installation.install(cluster, quiet, wanted, default_image="pyliqo:1")
     await ended(whole, fuse)
     return {f"{kind} {key}": lasting(obj) for (kind, key), obj in fake.everything().items()}

@@ -10,7 +10,7 @@ from apis.objects import Key, Object, named
 from controllers.authentication.tenantrights import forge as tenantrights
 from kube.cluster import Selection
 from liqoctl import upgrade
-from liqoctl.forge import installation as forge
+from liqoctl.forge import manifests
 from liqoctl.output import Progress
 from tests import factories
 from tests.fakes import FakeCluster
@@ -85,7 +85,7 @@ def test_where_the_controllers_need_to_be_bound(
     if is_going:
         space["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-    assert forge.is_opened(space) is is_opened
+    assert manifests.is_opened(space) is is_opened
 
 
 class Looked(FakeCluster):

@@ -21,7 +21,7 @@ from liqoctl import removal as uninstalling
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import slices as slices_forge
 from liqoctl.forge import virtualnode as virtualnode_forge
-from liqoctl.forge.installation import Wanted
+from liqoctl.forge.manifests import InstallOptions
 from liqoctl.offloading import Chosen, Removal
 from liqoctl.output import Progress
 from liqoctl.session import Side
@@ -616,8 +616,10 @@ async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
     there: Any = cluster
 
     for command in (
-        installation.install(there, quiet, Wanted(cluster_id="rome"), default_image="pyliqo:1"),
-        installation.rehearse(there, Wanted(cluster_id="rome"), default_image="pyliqo:1"),
+        installation.install(
+            there, quiet, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"
+        ),
+        installation.rehearse(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
         uninstalling.uninstall(cluster, quiet, uninstalling.Removal(confirm=_yes)),
     ):
         with pytest.raises(click.ClickException, match=f"runs Liqo .*{chart}.*from-liqo"):

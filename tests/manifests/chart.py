@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 
 from liqoctl import installation as work
-from liqoctl.forge import installation
+from liqoctl.forge import manifests
 from tests.manifests import documents
 
 CHART: Final = Path(__file__).parents[2] / "charts/pyliqo"
@@ -33,7 +33,7 @@ def files() -> dict[str, str]:
 
 
 def _mutating() -> list[dict[str, Any]]:
-    return [obj for obj in work.manifests(installation.folders()) if obj not in work.manifests()]
+    return [obj for obj in work.manifests(manifests.folders()) if obj not in work.manifests()]
 
 
 def defaults() -> dict[str, Any]:
@@ -56,7 +56,7 @@ def defaults() -> dict[str, Any]:
 
 def _about() -> dict[str, Any]:
     version = importlib.metadata.version("pyliqo")
-    least = ".".join(map(str, installation.LEAST))
+    least = ".".join(map(str, manifests.LEAST))
     return {
         "apiVersion": "v2",
         "name": "pyliqo",

@@ -10,7 +10,7 @@ import yaml
 
 from apis import keys, objects
 from liqoctl import installation
-from liqoctl.forge import installation as forge
+from liqoctl.forge import manifests
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
@@ -43,7 +43,7 @@ def test_by_default_it_makes_the_manifests(tmp_path: Path) -> None:
 
     served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
     found = rendered({"image": "pyliqo"}, tmp_path, served)
-    assert found == by_key(installation.manifests(forge.folders()))
+    assert found == by_key(installation.manifests(manifests.folders()))
 
 
 @pytest.mark.cluster
