@@ -24,7 +24,7 @@ EXCEPTIONS: Final = {
     ("kubelet/lookups.py", "json"): "Packed.json, of an object that is there",
     ("kubelet/tunnel.py", "read"): "http.client over bytes that ``Leg`` counted",
     ("kubelet/serving.py", "iter_any"): "a log: passed on no faster than it is read, and not kept",
-    ("liqoctl/moving.py", "text"): "Command.text, which has a bound of its own",
+    ("liqoctl/move.py", "text"): "Command.text, which has a bound of its own",
     ("webhook/worker.py", "read"): "a request to us, whose size aiohttp bounds (client_max_size)",
 }
 

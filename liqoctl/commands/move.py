@@ -8,7 +8,7 @@ import click
 from apis import quantity
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.forge import moving
+from liqoctl.forge import move as move_
 from liqoctl.lazy import Client, Progress
 from liqoctl.sessions import Session
 
@@ -77,9 +77,9 @@ def move_volume(
 
     async def work(cluster: Client, progress: Progress) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
-        wanted = moving.Wanted(Key(namespace, name), target_node, image, resources)
+        wanted = move_.MoveOptions(Key(namespace, name), target_node, image, resources)
         side = lazy.session.Side(cluster, progress)
-        await lazy.moving.move(side, wanted, timeout_s=timeout)
+        await lazy.move.move(side, wanted, timeout_s=timeout)
 
     lazy.session.run(session, work)
 

@@ -12,9 +12,9 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import errors
-from liqoctl.forge import moving as forge
-from liqoctl.forge.moving import Wanted
-from liqoctl.moving import Move
+from liqoctl.forge import move as move_
+from liqoctl.forge.move import MoveOptions
+from liqoctl.move import Move
 from liqoctl.output import Progress
 from liqoctl.session import Side
 from tests import factories
@@ -22,7 +22,7 @@ from tests.fakes import FakeCluster
 
 CLAIM = keys.PERSISTENT_VOLUME_CLAIM
 HERE = Key("shop", "data")
-WANTED = Wanted(HERE, "turin", "image")
+WANTED = MoveOptions(HERE, "turin", "image")
 CALLS = 19
 """Writes and scripts of a whole move: it may be interrupted at each."""
 DATA = "what the store wrote"
@@ -116,12 +116,12 @@ class Disks:
     async def run(self, pod: Key, script: str) -> str:
         self.world.count()
         disks = self.world.disks
-        if script == forge.COPY_HERE:
-            disks[await self.world.disk(pod, forge.TO)] = disks[
-                await self.world.disk(pod, forge.FROM)
+        if script == move_.COPY_HERE:
+            disks[await self.world.disk(pod, move_.TO)] = disks[
+                await self.world.disk(pod, move_.FROM)
             ]
             return ""
-        folder = forge.TO if script == forge.digest_of(forge.TO) else forge.FROM
+        folder = move_.TO if script == move_.digest_of(move_.TO) else move_.FROM
         return f"{disks[await self.world.disk(pod, folder)]!r}  -"
 
     @contextlib.asynccontextmanager
@@ -130,7 +130,7 @@ class Disks:
     ) -> AsyncIterator[AsyncIterator[int]]:
         from_, to = [
             await self.world.disk(pod, path)
-            for (pod, _), path in ((source, forge.FROM), (target, forge.TO))
+            for (pod, _), path in ((source, move_.FROM), (target, move_.TO))
         ]
 
         async def passed() -> AsyncIterator[int]:
@@ -187,7 +187,7 @@ async def world(made: Object | None = None, strategy: str = "LocalAndRemote") ->
     return cluster
 
 
-def move(cluster: World, wanted: Wanted = WANTED, **rest: Any) -> Move:
+def move(cluster: World, wanted: MoveOptions = WANTED, **rest: Any) -> Move:
     return Move(Side(cluster, Progress()), wanted, Disks(cluster, **rest), timeout_s=5)  # type: ignore[arg-type]  # the fake is a Cluster
 
 
@@ -285,7 +285,7 @@ def forged(field: str, part: Object) -> Change:
     """Return what a user of the namespace can write: a record with ``part`` in it."""
 
     def write(world: World) -> Any:
-        copied = forge.copied_claim(WANTED, claim())
+        copied = move_.copied_claim(WANTED, claim())
         notes = copied["metadata"]["annotations"]
         record = json.loads(notes[keys.MOVED_CLAIM])
         record[field] = {**record[field], **part}
@@ -299,7 +299,7 @@ def rewritten(**parts: Any) -> Change:
     """Return what a user can write as well: a record whose ``parts`` are anything."""
 
     def write(world: World) -> Any:
-        copied = forge.copied_claim(WANTED, claim())
+        copied = move_.copied_claim(WANTED, claim())
         notes = copied["metadata"]["annotations"]
         notes[keys.MOVED_CLAIM] = json.dumps({**json.loads(notes[keys.MOVED_CLAIM]), **parts})
         return world.create(CLAIM, copied)
@@ -312,14 +312,14 @@ def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "store", "uid": "7"}
     owned = claim()
     owned["metadata"]["ownerReferences"] = [owner]
-    copied = forge.copied_claim(WANTED, owned)
+    copied = move_.copied_claim(WANTED, owned)
     record = json.loads(copied["metadata"]["annotations"][keys.MOVED_CLAIM])
     bound = {"pv.kubernetes.io/bind-completed": "yes", keys.SELECTED_NODE: "theirs", "mine": "1"}
     record["metadata"] |= {"annotations": bound, "ownerReferences": [{**owner, "uid": "evil"}]}
     copied["metadata"]["annotations"][keys.MOVED_CLAIM] = json.dumps(record)
     copied["metadata"]["uid"] = "of-the-copy"
 
-    made = forge.recreated(WANTED, copied)
+    made = move_.recreated(WANTED, copied)
 
     notes = {keys.SELECTED_NODE: "turin", keys.RESTORED_FROM: "of-the-copy", "mine": "1"}
     assert made["metadata"]["annotations"] == notes
@@ -327,14 +327,14 @@ def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
     assert made["metadata"]["labels"] == {"app": "store"}
 
     del copied["metadata"]["ownerReferences"]
-    assert "ownerReferences" not in forge.recreated(WANTED, copied)["metadata"]
+    assert "ownerReferences" not in move_.recreated(WANTED, copied)["metadata"]
 
 
-REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
-    "no claim": (None, Wanted(Key("shop", "other"), "turin"), None, "does not exist"),
-    "no node": (None, Wanted(HERE, "nowhere"), None, "node nowhere does not exist"),
-    "the same place": (None, Wanted(HERE, "milan"), None, "where node milan is already"),
-    "no storage": (None, Wanted(HERE, "naples"), None, "naples offers no storage"),
+REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {
+    "no claim": (None, MoveOptions(Key("shop", "other"), "turin"), None, "does not exist"),
+    "no node": (None, MoveOptions(HERE, "nowhere"), None, "node nowhere does not exist"),
+    "the same place": (None, MoveOptions(HERE, "milan"), None, "where node milan is already"),
+    "no storage": (None, MoveOptions(HERE, "naples"), None, "naples offers no storage"),
     "in use": (None, WANTED, lambda world: world.create(keys.POD, pod()), "pods use it: store"),
     "another class": (claim(storageClassName="fast"), WANTED, None, "its class is fast"),
     "a device": (claim(volumeMode="Block"), WANTED, None, "volumeMode is Block"),
@@ -363,7 +363,7 @@ REFUSED: dict[str, tuple[Object | None, Wanted, Change | None, str]] = {
 
 @pytest.mark.parametrize(("made", "wanted", "change", "says"), REFUSED.values(), ids=REFUSED)
 async def test_what_cannot_be_moved_is_left_as_it_is(
-    made: Object | None, wanted: Wanted, change: Change | None, says: str
+    made: Object | None, wanted: MoveOptions, change: Change | None, says: str
 ) -> None:
     cluster = await world(made)
     if change:
@@ -386,7 +386,7 @@ async def test_a_strategy_that_keeps_pods_off_the_target_is_named(
     cluster = await world(strategy=strategy)
 
     with pytest.raises(click.ClickException, match=says):
-        await move(cluster, Wanted(HERE, target)).go()
+        await move(cluster, MoveOptions(HERE, target)).go()
 
 
 async def test_another_target_half_way_is_refused() -> None:
@@ -397,7 +397,7 @@ async def test_another_target_half_way_is_refused() -> None:
     cluster.left = None
 
     with pytest.raises(click.ClickException, match="move to node turin has begun"):
-        await move(cluster, Wanted(HERE, "rome-1")).go()
+        await move(cluster, MoveOptions(HERE, "rome-1")).go()
 
 
 async def test_a_claim_that_somebody_made_anew_meanwhile_is_not_filled() -> None:

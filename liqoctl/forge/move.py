@@ -55,7 +55,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MoveOptions:
     """What the command was asked for."""
 
     claim: Key
@@ -74,7 +74,7 @@ class Wanted:
         return Key(self.claim.namespace, f"{self.claim.name}{SUFFIX}-{which}")
 
 
-def next_step(wanted: Wanted, claim: Object | None, copied: Object | None) -> Step | str:
+def next_step(wanted: MoveOptions, claim: Object | None, copied: Object | None) -> Step | str:
     """Return what to do next (``FORGET`` is the last); in words, why nothing can be done.
 
     Before the first step the caller asks ``obstacles``.
@@ -108,7 +108,7 @@ def _with_copy(record: Object, claim: Object | None, copied: Object) -> Step | s
 
 
 @dataclass(frozen=True)
-class Scene:
+class MoveState:
     """What a move depends on; None for what is not there."""
 
     claim: Object | None
@@ -118,7 +118,7 @@ class Scene:
     pods: tuple[Object, ...] = ()
 
 
-def obstacles(wanted: Wanted, scene: Scene) -> Iterator[str]:
+def obstacles(wanted: MoveOptions, scene: MoveState) -> Iterator[str]:
     """Yield why the move cannot begin, each with what to do."""
     claim = scene.claim
     if claim is None:
@@ -132,7 +132,7 @@ def obstacles(wanted: Wanted, scene: Scene) -> Iterator[str]:
     yield from in_use(wanted.claim, scene.pods)
 
 
-def _of_claim(wanted: Wanted, claim: Object) -> Iterator[str]:
+def _of_claim(wanted: MoveOptions, claim: Object) -> Iterator[str]:
     spec = claim["spec"]
     if objects.is_terminating(claim):
         yield "it is being deleted"
@@ -147,7 +147,7 @@ def _of_claim(wanted: Wanted, claim: Object) -> Iterator[str]:
         yield f"its name is longer than {_LONGEST}: there is no room for the name of the copy"
 
 
-def _of_target(scene: Scene, node: Object) -> Iterator[str]:
+def _of_target(scene: MoveState, node: Object) -> Iterator[str]:
     name, labels = objects.key_of(node).name, objects.labels(node)
     if scene.volume is None:
         yield "its volume is gone"
@@ -168,7 +168,7 @@ def in_use(claim: Key, pods: Iterable[Object]) -> Iterator[str]:
         yield f"pods use it: {', '.join(names)}: end them (kubectl scale --replicas=0 their owner)"
 
 
-def copied_claim(wanted: Wanted, claim: Object) -> Object:
+def copied_claim(wanted: MoveOptions, claim: Object) -> Object:
     """Return the claim for the copy, of which the scheduler need not say where it is to be."""
     metadata = claim["metadata"]
     kept = {name: metadata[name] for name in _KEPT if metadata.get(name)}
@@ -193,7 +193,7 @@ def copied_claim(wanted: Wanted, claim: Object) -> Object:
 _OF_STORAGE: Final = (keys.REMOTE_ACCESS_MODES, keys.REMOTE_STORAGE_CLASS)
 
 
-def recreated(wanted: Wanted, copied: Object) -> Object:
+def recreated(wanted: MoveOptions, copied: Object) -> Object:
     """Return the claim as it was, but for where it is.
 
     ``copied`` is one that ``next_step`` took for a copy. A user of the namespace may have written
@@ -212,7 +212,7 @@ def recreated(wanted: Wanted, copied: Object) -> Object:
     return named(kind, wanted.claim, metadata=metadata, spec=record["spec"])
 
 
-def mover(wanted: Wanted, which: str, mounts: Mapping[str, str]) -> Object:
+def mover(wanted: MoveOptions, which: str, mounts: Mapping[str, str]) -> Object:
     """Return the pod that has claims (by name) mounted at paths; its volumes say where it runs."""
     names = {claim: f"volume-{index}" for index, claim in enumerate(mounts)}
     container = {

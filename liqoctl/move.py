@@ -16,8 +16,8 @@ from kube.remotecommand import Command
 from liqoctl import objects as work
 from liqoctl import versions
 from liqoctl.forge import manifests
-from liqoctl.forge import moving as forge
-from liqoctl.forge.moving import Scene, Step, Wanted
+from liqoctl.forge import move as forge
+from liqoctl.forge.move import MoveOptions, MoveState, Step
 from liqoctl.session import Side
 
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
@@ -26,7 +26,7 @@ _TOLD_EACH: Final = 2**30
 _SHELL: Final = ("sh", "-c")
 
 
-class Hands(Protocol):
+class ProcessClients(Protocol):
     """Runs scripts in the pods that copy."""
 
     async def run(self, pod: Key, script: str) -> str:
@@ -41,7 +41,7 @@ class Hands(Protocol):
 
 
 class Commands:
-    """Fulfils Hands by ``exec``: what is copied passes here, and the API servers."""
+    """Fulfils ProcessClients by ``exec``: what is copied passes here, and the API servers."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
@@ -90,7 +90,9 @@ async def _passed(
 class Move:
     """One move; ``timeout_s`` bounds each wait, not the copying."""
 
-    def __init__(self, side: Side, wanted: Wanted, hands: Hands, *, timeout_s: float) -> None:
+    def __init__(
+        self, side: Side, wanted: MoveOptions, hands: ProcessClients, *, timeout_s: float
+    ) -> None:
         self._side, self._wanted, self._hands = side, wanted, hands
         self._cluster: Cluster = side.cluster
         self._timeout_s = timeout_s
@@ -174,7 +176,7 @@ class Move:
         """Take the mark off the claim."""
         await self._note(self._wanted.claim, claim, keys.RESTORED_FROM, None)
 
-    async def _scene(self, claim: Object | None) -> Scene:
+    async def _scene(self, claim: Object | None) -> MoveState:
         of_claim = Key("", claim["spec"].get("volumeName", "")) if claim else Key("", "")
         offloading = Key(self._wanted.claim.namespace, keys.OFFLOADING_NAME)
         volume, node, offloaded = await asyncio.gather(
@@ -182,7 +184,7 @@ class Move:
             self._named(keys.NODE, Key("", self._wanted.node)),
             self._named(keys.NAMESPACE_OFFLOADING, offloading),
         )
-        return Scene(claim, volume, node, offloaded, await self._pods())
+        return MoveState(claim, volume, node, offloaded, await self._pods())
 
     async def _named(self, kind: Kind, key: Key) -> Object | None:
         return await self._cluster.get_live(kind, key) if key.name else None
@@ -275,7 +277,7 @@ _STEPS: Final[dict[Step, Callable[[Move, Object, Object], Awaitable[None]]]] = {
 }
 
 
-async def move(side: Side, wanted: Wanted, *, timeout_s: float) -> None:
+async def move(side: Side, wanted: MoveOptions, *, timeout_s: float) -> None:
     """Move a claim; as ``Move.go``, by pods of pyliqo's own image unless another is asked for."""
     image = wanted.image or await _own_image(side.cluster)
     hands = Commands(side.cluster)
