@@ -20,7 +20,7 @@ from kube.waiting import Left
 from liqoctl import reflections
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whyspace
-from liqoctl.forge.offloading import Outcome
+from liqoctl.forge.offloading import OffloadOutcome
 from liqoctl.output import Progress
 
 
@@ -105,23 +105,23 @@ async def _apply(
 
 
 def _is_settled(found: Object | None) -> bool:
-    return found is None or forge.outcome(found) is not Outcome.WAITING
+    return found is None or forge.outcome(found) is not OffloadOutcome.WAITING
 
 
 def _report(progress: Progress, namespace: str, found: Object | None, timeout_s: float) -> None:
     if found is None:
         raise click.ClickException(f"namespace {namespace}: somebody removed its offloading")
     outcome = forge.outcome(found)
-    if outcome is Outcome.READY:
+    if outcome is OffloadOutcome.READY:
         progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
         remote = str(objects.status(found).get("remoteNamespaceName") or "")
         if names := whyspace.full_names(namespace, remote):
             progress.info(f"namespace {namespace}: {names}")
         return
-    if outcome is Outcome.NOTHING_SELECTED:
+    if outcome is OffloadOutcome.NOTHING_SELECTED:
         progress.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")
         return
-    waited = f" after {timeout_s:g}s" if outcome is Outcome.WAITING else ""
+    waited = f" after {timeout_s:g}s" if outcome is OffloadOutcome.WAITING else ""
     details = "".join(f"; {line}" for line in forge.conditions(found))
     phase = forge.phase(found)
     message = f"namespace {namespace} is not offloaded{waited}: phase {phase}{details}"

@@ -99,7 +99,7 @@ def offload_namespace(
     clusters are there. Of one that exists it changes only what the flags name.
     """
     is_dry = bool(given.pop("dry_run"))
-    wanted = forge.Wanted(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
+    wanted = forge.OffloadOptions(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
     _check(names, ns_selector, wanted)
 
     chosen = lazy.offloading.Chosen(names, ns_selector)
@@ -122,7 +122,7 @@ def offload_namespace(
         lazy.session.run(session, work)
 
 
-def _manifests(names: Iterable[str], wanted: forge.Wanted) -> list[Object]:
+def _manifests(names: Iterable[str], wanted: forge.OffloadOptions) -> list[Object]:
     return [forge.manifest(name, wanted) for name in dict.fromkeys(names)]
 
 
@@ -134,7 +134,7 @@ async def _would_reflect(cluster: Client, progress: Progress, made: Iterable[Obj
         lazy.reflections.show(await lazy.reflections.would_be(cluster, manifest))
 
 
-def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.Wanted) -> None:
+def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.OffloadOptions) -> None:
     if not names and ns_selector is None:
         raise click.UsageError("name a namespace, or give --ns-selector")
     if wanted.mapping == "SelectedName" and not wanted.remote_name:

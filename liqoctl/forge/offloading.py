@@ -1,16 +1,17 @@
-"""The NamespaceOffloading that flags ask for, and what its status means to its author. Pure.
+"""NamespaceOffloadings as users ask for them, and the label selectors that they type. Pure.
 
-Source: docs/parity.md § 1.1, 7.2, 7.3.
+Source: Kubernetes, "Labels and Selectors"; docs/parity.md § 7.2 for the node-selector term.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from apis import keys, objects, reflection
+from apis import keys, naming, nodeselector, objects, reflection
 from apis.objects import Key, Object
-from liqoctl.forge import labelselector, manifests
+from liqoctl.forge import manifests
 
 SELECTED_NAME: Final = "SelectedName"
 MAPPING_STRATEGIES: Final = ("DefaultName", "EnforceSameName", SELECTED_NAME)
@@ -27,7 +28,7 @@ NAME_IGNORED: Final = (
 )
 
 
-class Outcome(Enum):
+class OffloadOutcome(Enum):
     """How far an offloading is."""
 
     READY = "ready"
@@ -37,15 +38,15 @@ class Outcome(Enum):
 
 
 _OUTCOMES: Final = {
-    "Ready": Outcome.READY,
-    "NoClusterSelected": Outcome.NOTHING_SELECTED,
-    "SomeFailed": Outcome.FAILED,
-    "AllFailed": Outcome.FAILED,
+    "Ready": OffloadOutcome.READY,
+    "NoClusterSelected": OffloadOutcome.NOTHING_SELECTED,
+    "SomeFailed": OffloadOutcome.FAILED,
+    "AllFailed": OffloadOutcome.FAILED,
 }
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OffloadOptions:
     """What the flags say; each selector is one term, and any term will do."""
 
     mapping: str | None = None
@@ -73,7 +74,7 @@ class Wanted:
         return frozenset(name for name, value in given.items() if value)
 
 
-def manifest(namespace: str, wanted: Wanted) -> Object:
+def manifest(namespace: str, wanted: OffloadOptions) -> Object:
     """Return the NamespaceOffloading of ``namespace``.
 
     Raises:
@@ -86,13 +87,13 @@ def manifest(namespace: str, wanted: Wanted) -> Object:
     if wanted.chosen_name:
         spec["remoteNamespaceName"] = wanted.chosen_name
     if wanted.selectors:
-        terms = [labelselector.to_term(labelselector.parse(text)) for text in wanted.selectors]
+        terms = [to_term(parse(text)) for text in wanted.selectors]
         spec["clusterSelector"] = {"nodeSelectorTerms": terms}
     where = Key(namespace, keys.OFFLOADING_NAME)
     return manifests.made(keys.NAMESPACE_OFFLOADING, where, spec, _metadata(wanted))
 
 
-def _metadata(wanted: Wanted) -> Mapping[str, Mapping[str, str]]:
+def _metadata(wanted: OffloadOptions) -> Mapping[str, Mapping[str, str]]:
     if not wanted.reflection:
         return wanted.metadata
     given = wanted.metadata.get("annotations") or {}
@@ -115,7 +116,7 @@ def changes(existing: Object, wanted: Object, fields: frozenset[str]) -> Object:
 def places_pods(offloading: Object) -> bool:
     """Whether pods of the namespace may run on another cluster now."""
     is_local = objects.spec(offloading).get("podOffloadingStrategy") == POD_STRATEGIES[1]
-    return outcome(offloading) is Outcome.READY and not is_local
+    return outcome(offloading) is OffloadOutcome.READY and not is_local
 
 
 def is_tightened(existing: Object, wanted: Object) -> bool:
@@ -125,12 +126,12 @@ def is_tightened(existing: Object, wanted: Object) -> bool:
     return after not in {before, "LocalAndRemote"}
 
 
-def outcome(offloading: Object) -> Outcome:
+def outcome(offloading: Object) -> OffloadOutcome:
     """Return how far the generation that was asked for is."""
     status = objects.status(offloading)
     if status.get("observedGeneration") != offloading["metadata"].get("generation"):
-        return Outcome.WAITING
-    return _OUTCOMES.get(status.get("offloadingPhase", ""), Outcome.WAITING)
+        return OffloadOutcome.WAITING
+    return _OUTCOMES.get(status.get("offloadingPhase", ""), OffloadOutcome.WAITING)
 
 
 def phase(offloading: Object) -> str:
@@ -190,3 +191,90 @@ def _exists(cluster: list[Object]) -> bool:
 def _because(condition: Object) -> str:
     reason, message = condition.get("reason") or "no reason", condition.get("message")
     return f"{reason} ({message})" if message else str(reason)
+
+
+# Label selectors as users type them: ``region in (europe,us-west), !staging`` -------------------
+
+_REQUIREMENT: Final = re.compile(
+    r"\s*(?:"
+    r"!\s*(?P<absent>[^\s,=!<>()]+)"
+    r"|(?P<key>[^\s,=!<>()]+)(?:"
+    r"\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
+    r"|\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s,=!<>()]*)"
+    r")?)\s*(?P<end>,|$)"
+)
+_OPERATORS: Final = {
+    "in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LabelRequirement:
+    """One condition on one label; ``operator`` is a node selector's: In, NotIn, Exists, ..."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+def parse(text: str) -> tuple[LabelRequirement, ...]:
+    """Return the conditions in ``text``, all of which must hold; () for an empty text.
+
+    Raises:
+        ValueError: it is no label selector; the message says where.
+    """
+    found: list[LabelRequirement] = []
+    position = 0
+    while text[position:].strip() or (found and text[position - 1] == ","):
+        match = _REQUIREMENT.match(text, position)
+        if match is None:
+            raise ValueError(f"{text!r} is not a label selector: see {text[position:].strip()!r}")
+        found.append(_checked(_requirement(match), text))
+        position = match.end()
+        if match["end"] != ",":
+            break
+    return tuple(found)
+
+
+def to_term(requirements: Iterable[LabelRequirement]) -> Object:
+    """Return the node-selector term that asks the same.
+
+    Shape: {"matchExpressions": [{"key", "operator", "values"}]}; no "values" for operators without.
+    """
+    return {"matchExpressions": [_expression(requirement) for requirement in requirements]}
+
+
+def matches(requirements: Iterable[LabelRequirement], labels: Mapping[str, str]) -> bool:
+    """Whether ``labels`` meet all of ``requirements``; none are met by everything."""
+    asked = tuple(requirements)
+    return not asked or nodeselector.matches([to_term(asked)], labels, "")
+
+
+def _requirement(match: re.Match[str]) -> LabelRequirement:
+    if match["absent"]:
+        return LabelRequirement(match["absent"], "DoesNotExist")
+    word = match["set"] or match["sign"]
+    if not word:
+        return LabelRequirement(match["key"], "Exists")
+    if match["set"]:
+        values = sorted({value.strip() for value in match["values"].split(",")})
+        return LabelRequirement(match["key"], _OPERATORS[word], tuple(values))
+    return LabelRequirement(match["key"], _OPERATORS[word], (match["value"],))
+
+
+def _checked(requirement: LabelRequirement, text: str) -> LabelRequirement:
+    if not naming.is_qualified_name(requirement.key):
+        raise ValueError(f"{requirement.key!r} in {text!r} is not a label key")
+    for value in requirement.values:
+        if not naming.is_label_value(value):
+            raise ValueError(f"{value!r} in {text!r} is not a label value")
+        if requirement.operator in ("Gt", "Lt") and not value.isdecimal():
+            raise ValueError(f"{value!r} in {text!r} is not an integer")
+    return requirement
+
+
+def _expression(requirement: LabelRequirement) -> Object:
+    expression: Object = {"key": requirement.key, "operator": requirement.operator}
+    if requirement.values:
+        expression["values"] = list(requirement.values)
+    return expression

@@ -4,7 +4,7 @@ import pytest
 
 from apis.objects import Key
 from apis.offloading import Pair
-from liqoctl.forge import labelselector
+from liqoctl.forge import offloading
 
 PAIR = Pair("rome", "milan", "foo", "foo-rome")
 
@@ -27,7 +27,7 @@ def test_twins_have_the_same_name_in_the_other_namespace() -> None:
 )
 def test_only_its_own_objects_are_reflected(labels: dict[str, str] | None, expected: bool) -> None:  # noqa: FBT001  # a table
     assert PAIR.reflects({"metadata": {"name": "web", "labels": labels}}) == expected
-    assert labelselector.matches(labelselector.parse(PAIR.selector()), labels or {}) == expected
+    assert offloading.matches(offloading.parse(PAIR.selector()), labels or {}) == expected
 
 
 def test_what_carries_its_labels_is_reflected() -> None:

@@ -13,7 +13,7 @@ from apis import offloading as parsed
 from apis.objects import Key, Object
 from apis.slices import of_virtual_node as of_slice
 from liqoctl.forge import flags, manifests, offloading, slices, virtualnode
-from liqoctl.forge.offloading import Outcome
+from liqoctl.forge.offloading import OffloadOutcome
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ from liqoctl.forge.offloading import Outcome
     ],
 )
 def test_each_selector_becomes_a_term(selectors: list[str], terms: list[list[Object]]) -> None:
-    wanted = offloading.Wanted(selectors=selectors)
+    wanted = offloading.OffloadOptions(selectors=selectors)
 
     spec = offloading.manifest("foo", wanted)["spec"]
 
@@ -51,7 +51,7 @@ def test_each_selector_becomes_a_term(selectors: list[str], terms: list[list[Obj
 
 
 def test_without_selectors_every_cluster_is_meant() -> None:
-    assert "clusterSelector" not in offloading.manifest("foo", offloading.Wanted())["spec"]
+    assert "clusterSelector" not in offloading.manifest("foo", offloading.OffloadOptions())["spec"]
 
 
 def offloaded(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Object:
@@ -68,24 +68,24 @@ def offloaded(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Obj
 @pytest.mark.parametrize(
     ("phase", "observed", "outcome"),
     [
-        ("Ready", 2, Outcome.READY),
-        ("Ready", 1, Outcome.WAITING),
-        ("NoClusterSelected", 2, Outcome.NOTHING_SELECTED),
-        ("SomeFailed", 2, Outcome.FAILED),
-        ("AllFailed", 2, Outcome.FAILED),
-        ("AllFailed", 1, Outcome.WAITING),
-        ("InProgress", 2, Outcome.WAITING),
-        ("Terminating", 2, Outcome.WAITING),
+        ("Ready", 2, OffloadOutcome.READY),
+        ("Ready", 1, OffloadOutcome.WAITING),
+        ("NoClusterSelected", 2, OffloadOutcome.NOTHING_SELECTED),
+        ("SomeFailed", 2, OffloadOutcome.FAILED),
+        ("AllFailed", 2, OffloadOutcome.FAILED),
+        ("AllFailed", 1, OffloadOutcome.WAITING),
+        ("InProgress", 2, OffloadOutcome.WAITING),
+        ("Terminating", 2, OffloadOutcome.WAITING),
     ],
 )
-def test_outcomes(phase: str, observed: int, outcome: Outcome) -> None:
+def test_outcomes(phase: str, observed: int, outcome: OffloadOutcome) -> None:
     assert offloading.outcome(offloaded(phase, observed=observed)) is outcome
 
 
 def test_an_offloading_without_status_is_waited_for() -> None:
     fresh = {"metadata": {"generation": 1}, "spec": {}}
 
-    assert offloading.outcome(fresh) is Outcome.WAITING
+    assert offloading.outcome(fresh) is OffloadOutcome.WAITING
     assert offloading.phase(fresh) == "none yet"
     assert offloading.conditions(fresh) == []
     assert offloading.twins(fresh) == []
@@ -228,8 +228,8 @@ def test_an_answer_to_something_else_is_none(*, obj: Object | None, is_stale: bo
 
 def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
     given = {"annotations": {"team": "shop"}, "labels": {"a": "b"}}
-    wanted = offloading.Wanted(reflection="Referenced", metadata=given)
-    before = offloading.manifest("foo", offloading.Wanted())
+    wanted = offloading.OffloadOptions(reflection="Referenced", metadata=given)
+    before = offloading.manifest("foo", offloading.OffloadOptions())
 
     made = offloading.manifest("foo", wanted)
     changes = offloading.changes(before, made, wanted.fields())

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from liqoctl.forge import labelselector
-from liqoctl.forge.labelselector import Requirement
+from liqoctl.forge import offloading
+from liqoctl.forge.offloading import LabelRequirement
 
 
 def test_the_term_of_the_documents_example() -> None:
-    term = labelselector.to_term(labelselector.parse("region in (europe,us-west), !staging"))
+    term = offloading.to_term(offloading.parse("region in (europe,us-west), !staging"))
 
     assert term == {
         "matchExpressions": [
@@ -26,27 +26,27 @@ def test_the_term_of_the_documents_example() -> None:
     [
         ("", ()),
         ("  ", ()),
-        ("a", (Requirement("a", "Exists"),)),
-        ("!a", (Requirement("a", "DoesNotExist"),)),
-        ("a=1", (Requirement("a", "In", ("1",)),)),
-        ("a == 1", (Requirement("a", "In", ("1",)),)),
-        ("a=", (Requirement("a", "In", ("",)),)),
-        ("a!=1", (Requirement("a", "NotIn", ("1",)),)),
-        ("a notin(2, 1 ,1)", (Requirement("a", "NotIn", ("1", "2")),)),
-        ("a in ()", (Requirement("a", "In", ("",)),)),
-        ("a>1,a<5", (Requirement("a", "Gt", ("1",)), Requirement("a", "Lt", ("5",)))),
-        ("in in (in)", (Requirement("in", "In", ("in",)),)),
+        ("a", (LabelRequirement("a", "Exists"),)),
+        ("!a", (LabelRequirement("a", "DoesNotExist"),)),
+        ("a=1", (LabelRequirement("a", "In", ("1",)),)),
+        ("a == 1", (LabelRequirement("a", "In", ("1",)),)),
+        ("a=", (LabelRequirement("a", "In", ("",)),)),
+        ("a!=1", (LabelRequirement("a", "NotIn", ("1",)),)),
+        ("a notin(2, 1 ,1)", (LabelRequirement("a", "NotIn", ("1", "2")),)),
+        ("a in ()", (LabelRequirement("a", "In", ("",)),)),
+        ("a>1,a<5", (LabelRequirement("a", "Gt", ("1",)), LabelRequirement("a", "Lt", ("5",)))),
+        ("in in (in)", (LabelRequirement("in", "In", ("in",)),)),
         (
             "topology.kubernetes.io/region=eu,x",
             (
-                Requirement("topology.kubernetes.io/region", "In", ("eu",)),
-                Requirement("x", "Exists"),
+                LabelRequirement("topology.kubernetes.io/region", "In", ("eu",)),
+                LabelRequirement("x", "Exists"),
             ),
         ),
     ],
 )
-def test_syntax(text: str, expected: tuple[Requirement, ...]) -> None:
-    assert labelselector.parse(text) == expected
+def test_syntax(text: str, expected: tuple[LabelRequirement, ...]) -> None:
+    assert offloading.parse(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_syntax(text: str, expected: tuple[Requirement, ...]) -> None:
 )  # fmt: skip
 def test_what_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not|does not"):
-        labelselector.parse(text)
+        offloading.parse(text)
 
 
 @given(st.text(alphabet="ab =!,()<>in1", max_size=20))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
-        asked = labelselector.parse(text)
+        asked = offloading.parse(text)
     except ValueError:
         return
     assert bool(asked) == bool(text.strip())
@@ -87,23 +87,23 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     ],
 )
 def test_what_matches(text: str, expected: set[str | None]) -> None:
-    asked = labelselector.parse(text)
+    asked = offloading.parse(text)
     values = (None, "", "1", "2")
 
     found = {
         value
         for value in values
-        if labelselector.matches(asked, {} if value is None else {"a": value})
+        if offloading.matches(asked, {} if value is None else {"a": value})
     }
 
     assert found == expected
 
 
 def test_all_requirements_must_hold() -> None:
-    asked = labelselector.parse("a=1,b=1")
+    asked = offloading.parse("a=1,b=1")
 
     held = [
-        labelselector.matches(asked, {"a": a, "b": b}) for a, b in itertools.product("12", repeat=2)
+        offloading.matches(asked, {"a": a, "b": b}) for a, b in itertools.product("12", repeat=2)
     ]
 
     assert held == [True, False, False, False]

@@ -309,7 +309,7 @@ async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(
 async def test_before_offloading_it_is_told_what_would_be() -> None:
     cluster = await world()
     before = cluster.everything()
-    wanted = forge.manifest("shop", forge.Wanted(selectors=["region=turin"]))
+    wanted = forge.manifest("shop", forge.OffloadOptions(selectors=["region=turin"]))
 
     lines = await reflections.would_be(cluster, wanted)
 
@@ -320,7 +320,7 @@ async def test_before_offloading_it_is_told_what_would_be() -> None:
 
 async def test_before_offloading_the_policy_that_would_be_asked_for_counts() -> None:
     cluster = await world()
-    wanted = forge.manifest("shop", forge.Wanted(reflection="Referenced"))
+    wanted = forge.manifest("shop", forge.OffloadOptions(reflection="Referenced"))
 
     lines = await reflections.would_be(cluster, wanted)
 

@@ -90,7 +90,7 @@ async def offload(
 ) -> None:
     """Offload ``namespace`` while a controller answers with the status ``phase``."""
     key = Key(namespace, "offloading")
-    wanted = [offloading_forge.manifest(namespace, offloading_forge.Wanted(pods=pods))]
+    wanted = [offloading_forge.manifest(namespace, offloading_forge.OffloadOptions(pods=pods))]
 
     async def answer(found: Object) -> object:
         if phase is None:
@@ -154,7 +154,7 @@ async def test_offloading_again_writes_nothing(
     await offload(cluster, namespace, status("Ready"))
     before = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
 
-    asked = offloading_forge.Wanted(pods="LocalAndRemote")
+    asked = offloading_forge.OffloadOptions(pods="LocalAndRemote")
     wanted = [offloading_forge.manifest(namespace, asked)]
     await offloading.offload(cluster, Progress(), wanted, fields=asked.fields(), timeout_s=WITHIN_S)
 
@@ -170,7 +170,7 @@ async def test_what_no_flag_names_is_left_alone(cluster: Cluster, namespace: str
     chosen = {"spec": {"clusterSelector": terms, "podOffloadingStrategy": "Remote"}}
     before = await cluster.patch(keys.NAMESPACE_OFFLOADING, key, chosen)
 
-    for asked in (offloading_forge.Wanted(), offloading_forge.Wanted(pods="Local")):
+    for asked in (offloading_forge.OffloadOptions(), offloading_forge.OffloadOptions(pods="Local")):
         wanted = [offloading_forge.manifest(namespace, asked)]
         with pytest.raises(click.ClickException):  # nobody answers
             await offloading.offload(
@@ -187,7 +187,7 @@ async def test_a_stricter_strategy_is_warned_about(
 ) -> None:
     key = Key(namespace, "offloading")
     await offload(cluster, namespace, status("Ready"))
-    asked = offloading_forge.Wanted(pods="Remote")
+    asked = offloading_forge.OffloadOptions(pods="Remote")
     wanted = [offloading_forge.manifest(namespace, asked)]
 
     with pytest.raises(click.ClickException):
@@ -230,7 +230,7 @@ async def test_a_timeout_says_how_far_it_came(cluster: Cluster, namespace: str) 
 
 async def test_errors_of_several_namespaces_come_together(cluster: Cluster, namespace: str) -> None:
     wanted = [
-        offloading_forge.manifest(name, offloading_forge.Wanted())
+        offloading_forge.manifest(name, offloading_forge.OffloadOptions())
         for name in (f"{namespace}-a", f"{namespace}-b")
     ]
 
