@@ -21,8 +21,7 @@ from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotFoundError
 from liqoctl import objects, servers, session
 from liqoctl.forge import peering as forge
-from liqoctl.forge.peering import Metadata
-from liqoctl.forge.servers import Entrance
+from liqoctl.forge.peering import Entrance, Metadata
 from liqoctl.session import Side
 from liqoctl.sessions import Session
 

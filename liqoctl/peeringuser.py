@@ -15,7 +15,7 @@ from certs import kubeconfig, pki
 from kube import clock
 from kube.cluster import Selection
 from liqoctl import handshake, objects
-from liqoctl.forge import peeringuser as forge
+from liqoctl.forge import peering as forge
 from liqoctl.session import Side
 
 

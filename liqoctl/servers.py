@@ -13,8 +13,8 @@ from apis.authentication import AuthParams
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
-from liqoctl.forge import servers as forge
-from liqoctl.forge.servers import Consumer, Entrance, Verdict
+from liqoctl.forge import peering as forge
+from liqoctl.forge.peering import Consumer, Entrance, Verdict
 from liqoctl.session import Side
 
 _NOTHING = Entrance("")

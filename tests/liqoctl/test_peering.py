@@ -21,7 +21,6 @@ from liqoctl import handshake, identities, options, output, peering
 from liqoctl import objects as work
 from liqoctl.__main__ import cli
 from liqoctl.forge import peering as forge
-from liqoctl.forge import peeringuser
 from liqoctl.output import Progress
 from liqoctl.session import Side
 from tests.fakes import FakeCluster
@@ -160,8 +159,8 @@ def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor(
 
 
 def test_a_peering_user_is_bound_in_two_namespaces_by_its_own_name() -> None:
-    name = peeringuser.user("rome", bytes(16))
-    grants = peeringuser.grants("rome", name, "liqo-tenant-rome", "liqo")
+    name = forge.user("rome", bytes(16))
+    grants = forge.grants("rome", name, "liqo-tenant-rome", "liqo")
 
     assert name == f"liqo-peer-user-rome-{'0' * 32}"
     assert [objects.key_of(wanted).namespace for _, wanted in grants] == [

@@ -11,8 +11,8 @@ from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from liqoctl import handshake
-from liqoctl.forge import servers
-from liqoctl.forge.servers import Consumer, Entrance, Verdict
+from liqoctl.forge import peering
+from liqoctl.forge.peering import Consumer, Entrance, Verdict
 from liqoctl.handshake import Authentication, Peers
 from liqoctl.output import Progress
 from liqoctl.session import Side
@@ -78,14 +78,14 @@ OWN = Consumer(
     ],
 )
 def test_what_is_announced_is_judged(server: str, proxy: str, verdict: Verdict) -> None:
-    assert servers.judge(Entrance(server, proxy), OWN).verdict is verdict
+    assert peering.judge(Entrance(server, proxy), OWN).verdict is verdict
 
 
 def test_what_the_kubeconfig_names_passes_whatever_it_is() -> None:
     """All test planes are on loopback; tunnels of administrators are, too."""
     here = Entrance("https://127.0.0.1:6443", "http://10.96.0.10:3128")
 
-    assert servers.judge(here, Consumer(here, Entrance(""), own=frozenset({"127.0.0.1"}))) == (
+    assert peering.judge(here, Consumer(here, Entrance(""), own=frozenset({"127.0.0.1"}))) == (
         Verdict.OK, "", "",
     )  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_a_flag_names_services_of_the_consumer_and_never_its_machines(
     named_ = Consumer(OWN.kubeconfig, Entrance(server, "http://10.96.0.10:3128"), OWN.own,
                       OWN.networks)  # fmt: skip
 
-    found = servers.judge(Entrance(server, "http://10.96.0.10:3128"), named_)
+    found = peering.judge(Entrance(server, "http://10.96.0.10:3128"), named_)
 
     assert found.verdict is verdict
 
