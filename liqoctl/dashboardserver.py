@@ -24,7 +24,7 @@ from werkzeug.serving import make_server
 from kube import errors
 from kube.cluster import Cluster
 from liqoctl.dashboard import Board
-from liqoctl.forge.printed import printable
+from liqoctl.forge.tables import printable
 
 T = TypeVar("T")
 HOST: Final = "127.0.0.1"

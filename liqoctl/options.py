@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from apis import naming, podnetworks, quantity, texts, times
 from liqoctl import lazy
 from liqoctl.forge import flags
-from liqoctl.forge.printed import printable
+from liqoctl.forge.tables import printable
 from liqoctl.sessions import Session
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -13,7 +13,7 @@ import yaml
 from apis.objects import Kind, Object
 from kube import clock
 from liqoctl.forge import tables
-from liqoctl.forge.printed import one_line, printable
+from liqoctl.forge.tables import one_line, printable
 
 _STYLES: Final = {"INFO": "cyan", "WARN": "yellow"}
 

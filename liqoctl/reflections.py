@@ -13,8 +13,8 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import reflections as forge
-from liqoctl.forge.printed import one_line
 from liqoctl.forge.reflections import Contents, Line, Peer
+from liqoctl.forge.tables import one_line
 from liqoctl.output import echo
 
 

@@ -12,7 +12,7 @@ from apis import conditions, keys, objects, whose
 from apis.objects import Kind, Object, key_of
 from liqoctl.forge import info, slices, whypod
 from liqoctl.forge.findings import Facts
-from liqoctl.forge.printed import one_line
+from liqoctl.forge.tables import one_line
 
 MOST: Final = 100
 """Rows of one answer."""

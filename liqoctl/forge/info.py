@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from apis import naming, objects, placement, podnetworks, slices, whose
 from apis.objects import Key, Object, key_of
-from liqoctl.forge.printed import one_line
+from liqoctl.forge.tables import one_line
 
 HEALTHY, UNHEALTHY, DISABLED = "Healthy", "Unhealthy", "Disabled"
 _GOOD: Final = frozenset({"Established", "Ready"})

@@ -1,4 +1,8 @@
-"""What ``liqoctl get`` shows of an object, a line each, as kubectl does. Pure."""
+"""Tables as kubectl prints them, and what may reach a terminal. Pure.
+
+Much of what is told others wrote, providers among them: a sequence of theirs could hide what was
+said, or pretend that something else was.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -129,3 +133,18 @@ TABLES: Final[Mapping[Kind, Table]] = {
     keys.RESOURCE_SLICE: Table(slices_.HEADER, slices_.row, ("MESSAGE",), _slice_more),
     keys.VIRTUAL_NODE: Table(slices_.NODE_HEADER, slices_.node_row, ("KUBECONFIG",), _node_more),
 }  # fmt: skip
+
+
+# What may reach a terminal ------------------------------------------------------------------------
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with a space for each character that cannot be printed; lines stay lines."""
+    return "\n".join(
+        "".join(char if char.isprintable() else " " for char in line) for line in text.split("\n")
+    )
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as ``printable``, in one line."""
+    return printable(text).replace("\n", " ")

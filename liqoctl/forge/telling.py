@@ -6,7 +6,7 @@ from typing import Final
 from apis import keys, placement
 from apis.objects import Object
 from liqoctl.forge import whyspace
-from liqoctl.forge.printed import one_line
+from liqoctl.forge.tables import one_line
 
 _MOST_NAMES: Final = 4
 
