@@ -16,8 +16,7 @@ from kube.cluster import Cluster, Selection
 from liqoctl import handshake, objects
 from liqoctl import slices as asking
 from liqoctl.forge import peering as forge
-from liqoctl.forge import slices as slices_forge
-from liqoctl.forge import virtualnode
+from liqoctl.forge import resourceslice, virtualnode
 from liqoctl.handshake import AS_USUAL, Authentication, Peers
 from liqoctl.session import Side
 
@@ -60,7 +59,7 @@ async def revive(side: Side, provider: str) -> None:
 async def _ask(peers: Peers, wanted: Slice) -> None:
     here = await handshake.ensure_namespace(peers.consumer, peers.provider_id)
     where = Key(here, peers.provider_id)
-    asked = slices_forge.Wanted(
+    asked = resourceslice.SliceOptions(
         name=where.name,
         namespace=here,
         cluster_id=peers.provider_id,
@@ -76,7 +75,7 @@ async def _ask(peers: Peers, wanted: Slice) -> None:
         peers.consumer.info(f"resourceslice {where}: {type_} {said.get(type_, 'not answered')}")
     if set(said.values()) != {"Accepted"}:
         raise click.ClickException(f"resourceslice {where}: {_denial(answered)}")
-    peers.consumer.info(f"resourceslice {where}: {slices_forge.grant(answered)}")
+    peers.consumer.info(f"resourceslice {where}: {resourceslice.grant(answered)}")
     if answered and slices.makes_virtual_node(answered):
         await _until_ready(peers.consumer, peers.provider_id)
 

@@ -20,13 +20,15 @@ from kube.cluster import Cluster, Selection
 from liqoctl import objects, session, virtualnodes
 from liqoctl import output as output_
 from liqoctl.forge import peering
-from liqoctl.forge import slices as forge
+from liqoctl.forge import resourceslice as forge
 from liqoctl.output import Progress, Shown
 from liqoctl.session import Side
 from liqoctl.sessions import Session
 
 
-def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str | None) -> None:
+def create(
+    who: Session, wanted: forge.SliceOptions, *, timeout_s: float, output: str | None
+) -> None:
     """Create a slice, or print it, which needs no cluster."""
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
@@ -41,7 +43,7 @@ def create(who: Session, wanted: forge.Wanted, *, timeout_s: float, output: str 
         session.run(who, work)
 
 
-async def _create(side: Side, wanted: forge.Wanted, timeout_s: float) -> None:
+async def _create(side: Side, wanted: forge.SliceOptions, timeout_s: float) -> None:
     answered = await ask(side, wanted, timeout_s)
     key = Key(wanted.namespace, wanted.name)
     said, why = forge.answer(answered, slices.AUTHENTICATION)
@@ -65,7 +67,9 @@ def unanswered(provider: str) -> str:
     )
 
 
-async def ask(side: Side, wanted: forge.Wanted, timeout_s: float | None = None) -> Object | None:
+async def ask(
+    side: Side, wanted: forge.SliceOptions, timeout_s: float | None = None
+) -> Object | None:
     """Return the slice ``wanted`` once it is answered, or ``timeout_s`` are over.
 
     Of one that is there only what flags name is changed, and the answer to that is waited for.

@@ -17,7 +17,7 @@ from apis.offloading import VkOptionsTemplate
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
-from liqoctl.forge import manifests, slices
+from liqoctl.forge import manifests, resourceslice
 from liqoctl.forge import virtualnode as forge
 from liqoctl.output import Progress
 
@@ -145,7 +145,7 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Delet
     """
     found = await _find(cluster, key)
     where, uid = objects.key_of(found), objects.uid(found)
-    if slices.is_remade(found):
+    if resourceslice.is_remade(found):
         name = slices_.of_virtual_node(found)
         told = f"virtual node {where}: resourceslice {name} makes it again"
         progress.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")

@@ -10,7 +10,7 @@ from apis.objects import Key
 from liqoctl import lazy, options
 from liqoctl.commands.groups import create, delete, get
 from liqoctl.forge import flags
-from liqoctl.forge import slices as forge
+from liqoctl.forge import resourceslice as forge
 from liqoctl.sessions import Session
 
 CREATE_EXAMPLES = options.examples(
@@ -41,7 +41,7 @@ def create_resourceslice(
 ) -> None:
     """Ask a provider for resources, and make a virtual node of what it grants."""
     named = {each: given[each] for each in ("cpu", "memory", "pods") if given[each]}
-    wanted = forge.Wanted(
+    wanted = forge.SliceOptions(
         name=name,
         namespace=session.namespace,
         cluster_id=given["remote_cluster_id"],

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from apis import conditions, keys, objects, whose
 from apis.objects import Kind, Object, key_of
-from liqoctl.forge import info, slices, whypod
+from liqoctl.forge import info, resourceslice, whypod
 from liqoctl.forge.findings import Facts
 from liqoctl.forge.tables import one_line
 
@@ -188,11 +188,11 @@ def _certificates(seen: Seen) -> Iterator[Row]:
 
 
 def _slices(seen: Seen) -> list[Row]:
-    return [slices.row(one) for one in seen.of(keys.RESOURCE_SLICE)]
+    return [resourceslice.row(one) for one in seen.of(keys.RESOURCE_SLICE)]
 
 
 def _virtual_nodes(seen: Seen) -> list[Row]:
-    return [slices.node_row(one) for one in seen.of(keys.VIRTUAL_NODE)]
+    return [resourceslice.node_row(one) for one in seen.of(keys.VIRTUAL_NODE)]
 
 
 def signed(found: Mapping[Kind, Sequence[Object]]) -> Iterator[tuple[str, str, str]]:
@@ -225,7 +225,9 @@ PANELS: Final[Mapping[str, Panel]] = {
         (keys.FOREIGN_CLUSTER,),
         _peers,
     ),
-    "nodes": Panel("Virtual nodes", slices.NODE_HEADER, (keys.VIRTUAL_NODE,), _virtual_nodes),
+    "nodes": Panel(
+        "Virtual nodes", resourceslice.NODE_HEADER, (keys.VIRTUAL_NODE,), _virtual_nodes
+    ),
     "namespaces": Panel(
         "Offloaded namespaces",
         ("NAMESPACE", "STRATEGY", "REMOTE NAMESPACE", "PHASE", "CLUSTERS"),
@@ -239,7 +241,7 @@ PANELS: Final[Mapping[str, Panel]] = {
         _pods,
         _why,
     ),
-    "slices": Panel("Resource slices", slices.HEADER, (keys.RESOURCE_SLICE,), _slices),
+    "slices": Panel("Resource slices", resourceslice.HEADER, (keys.RESOURCE_SLICE,), _slices),
     "quotas": Panel(
         "Quotas of consumers",
         ("NAME", "NAMESPACE", "STATE", "GRANTED", "BOOKED", "USED"),

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from apis import conditions, keys, objects, slices, texts, times
 from apis.objects import Kind, Object
-from liqoctl.forge import slices as slices_
+from liqoctl.forge import resourceslice
 
 Row = tuple[str, ...]
 _UNITS: Final = (
@@ -108,7 +108,9 @@ def _identity_more(obj: Object) -> Row:
 
 
 def _slice_more(obj: Object) -> Row:
-    said = (slices_.answer(obj, type_)[1] for type_ in (slices.AUTHENTICATION, slices.RESOURCES))
+    said = (
+        resourceslice.answer(obj, type_)[1] for type_ in (slices.AUTHENTICATION, slices.RESOURCES)
+    )
     return ("; ".join(text for text in said if text),)
 
 
@@ -130,8 +132,10 @@ TABLES: Final[Mapping[Kind, Table]] = {
         ("NAME", "NAMESPACE", "PROVIDER", "TYPE", "KUBECONFIG"), _identity,
         ("SERVER", "PROXY"), _identity_more, has_namespace=True,
     ),
-    keys.RESOURCE_SLICE: Table(slices_.HEADER, slices_.row, ("MESSAGE",), _slice_more),
-    keys.VIRTUAL_NODE: Table(slices_.NODE_HEADER, slices_.node_row, ("KUBECONFIG",), _node_more),
+    keys.RESOURCE_SLICE: Table(resourceslice.HEADER, resourceslice.row, ("MESSAGE",), _slice_more),
+    keys.VIRTUAL_NODE: Table(
+        resourceslice.NODE_HEADER, resourceslice.node_row, ("KUBECONFIG",), _node_more
+    ),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from apis import keys
 from apis import offloading as parsed
 from apis.objects import Key, Object
 from apis.slices import of_virtual_node as of_slice
-from liqoctl.forge import flags, manifests, offloading, slices, virtualnode
+from liqoctl.forge import flags, manifests, offloading, resourceslice, virtualnode
 from liqoctl.forge.offloading import OffloadOutcome
 
 
@@ -177,17 +177,17 @@ def test_of_a_virtual_node_that_is_there_only_what_flags_name_is_changed() -> No
 
 def test_of_a_slice_that_is_there_only_what_flags_name_is_changed() -> None:
     key = Key("liqo-tenant-milan", "pool")
-    wanted = slices.Wanted(
+    wanted = resourceslice.SliceOptions(
         name=key.name,
         namespace=key.namespace,
         cluster_id="milan",
         left_out=frozenset({"class_", "makes_node"}),
     )
-    existing = slices.manifest(dataclasses.replace(wanted, class_="gold", makes_node=False))
+    existing = resourceslice.manifest(dataclasses.replace(wanted, class_="gold", makes_node=False))
     existing["spec"] |= {"csr": "Q1NS", "consumerClusterID": "rome", "resources": {"memory": "1Gi"}}
 
-    def changes(wanted: slices.Wanted) -> Object:
-        return manifests.changes(existing, slices.named(wanted))
+    def changes(wanted: resourceslice.SliceOptions) -> Object:
+        return manifests.changes(existing, resourceslice.named(wanted))
 
     assert changes(wanted) == {}
     assert changes(dataclasses.replace(wanted, resources={"cpu": "8"})) == {
@@ -222,8 +222,8 @@ def answered(asked: Object, given: Object | None = None, message: str = "") -> O
 def test_an_answer_to_something_else_is_none(*, obj: Object | None, is_stale: bool) -> None:
     before = answered({"resources": {"cpu": "4"}}, {"cpu": "4"})
 
-    assert slices.is_stale(obj, before) is is_stale
-    assert not slices.is_stale(obj, None)
+    assert resourceslice.is_stale(obj, before) is is_stale
+    assert not resourceslice.is_stale(obj, None)
 
 
 def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
@@ -316,9 +316,9 @@ def block(name: str) -> Object:
 
 
 def test_what_is_printed_of_a_slice_is_the_block_of_the_documents() -> None:
-    wanted = slices.Wanted(name="mypool", namespace=TENANT, cluster_id="cool-firefly")
+    wanted = resourceslice.SliceOptions(name="mypool", namespace=TENANT, cluster_id="cool-firefly")
 
-    assert slices.manifest(wanted) == block("mypool.yaml")
+    assert resourceslice.manifest(wanted) == block("mypool.yaml")
 
 
 def test_what_is_printed_of_a_virtual_node_is_the_block_of_the_documents() -> None:

@@ -19,7 +19,7 @@ from kube.waiting import Left
 from liqoctl import installation, offloading, slices, virtualnodes
 from liqoctl import removal as uninstalling
 from liqoctl.forge import offloading as offloading_forge
-from liqoctl.forge import slices as slices_forge
+from liqoctl.forge import resourceslice
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.offloading import Chosen, Removal
@@ -565,7 +565,7 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
     await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec=spec))
     before = {"resources": {"cpu": "4", "memory": "16Gi"}, "conditions": said}
     await cluster.patch_status(keys.RESOURCE_SLICE, key, before)
-    same = slices_forge.Wanted(
+    same = resourceslice.SliceOptions(
         name="pool", namespace=namespace, cluster_id="milan",
         left_out=frozenset({"class_", "makes_node"}),
     )  # fmt: skip

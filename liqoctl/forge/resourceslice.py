@@ -19,7 +19,7 @@ _NONE = "-"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SliceOptions:
     """What the flags say."""
 
     name: str
@@ -33,7 +33,7 @@ class Wanted:
     """The fields above that no flag names, but have their defaults."""
 
 
-def named(wanted: Wanted) -> Object:
+def named(wanted: SliceOptions) -> Object:
     """Return of the ResourceSlice ``wanted`` what flags name: all that is changed of one."""
     made = manifest(wanted)
     if "class_" in wanted.left_out:
@@ -43,7 +43,7 @@ def named(wanted: Wanted) -> Object:
     return made
 
 
-def manifest(wanted: Wanted) -> Object:
+def manifest(wanted: SliceOptions) -> Object:
     spec: Object = {"class": wanted.class_}
     if wanted.resources:
         spec["resources"] = dict(wanted.resources)
