@@ -20,7 +20,7 @@ from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import outdated, upgrade
 from liqoctl.forge import manifests as manifests_
-from liqoctl.forge import valued, values
+from liqoctl.forge import values
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.output import Progress
 
@@ -135,13 +135,13 @@ def rendered(
     except ValueError as error:
         raise click.ClickException(f"settings: {error}") from error
     image = wanted.image or settings.image or default_image
-    given = valued.applied(manifests(folders), settings)
+    given = values.applied(manifests(folders), settings)
     made = manifests_.customised(given, replace(wanted, image=image))
     if not said:
         return image, made
     text = yaml.dump(said, Dumper=yaml.CSafeDumper)
     first = next(at for at, obj in enumerate(made) if obj["kind"] != keys.NAMESPACE.kind)
-    return image, [*made[:first], valued.kept(text), *made[first:]]
+    return image, [*made[:first], values.kept(text), *made[first:]]
 
 
 async def kept(cluster: Cluster) -> dict[str, Any]:

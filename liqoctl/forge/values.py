@@ -1,17 +1,19 @@
-"""Settings that an installation keeps: what may be said, and how several files become one. Pure.
+"""Settings that an installation keeps, and what they make of the manifests. Pure.
 
 Source: ruling 29 for passwords of proxies.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from apis import naming, quantity
+from apis import keys, naming, objects, quantity
+from apis.objects import Key, Object
 
 NAME: Final = "liqo-values"
 """The ConfigMap in the namespace of pyliqo that keeps them, below the key ``values.yaml``."""
@@ -26,7 +28,7 @@ class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     """What none of the fields names is refused."""
 
 
-class Resources(_Strict, frozen=True):
+class ResourceValues(_Strict, frozen=True):
     """What the containers of a process request, and are limited to."""
 
     requests: Annotated[
@@ -37,7 +39,7 @@ class Resources(_Strict, frozen=True):
     ] = {}
 
 
-class Process(_Strict, frozen=True):
+class ProcessValues(_Strict, frozen=True):
     """One Deployment of pyliqo."""
 
     args: Annotated[
@@ -49,8 +51,9 @@ class Process(_Strict, frozen=True):
         Meta(description="Number of pods, 1 to 20 [as in the manifest]"),
     ] = None
     resources: Annotated[
-        Resources, Meta(description="Requests and limits of its container, resource by resource")
-    ] = Resources()
+        ResourceValues,
+        Meta(description="Requests and limits of its container, resource by resource"),
+    ] = ResourceValues()
     node_selector: Annotated[
         dict[str, str], Meta(description="Labels of the nodes that its pods may run on")
     ] = {}
@@ -68,7 +71,7 @@ class Process(_Strict, frozen=True):
     ] = {}
 
 
-class Proxy(_Strict, frozen=True):
+class ProxyValues(_Strict, frozen=True):
     """By which proxy the processes reach API servers of peers."""
 
     https_proxy: Annotated[
@@ -83,7 +86,7 @@ class Proxy(_Strict, frozen=True):
     ] = ""
 
 
-class ApiServer(_Strict, frozen=True):
+class ApiServerValues(_Strict, frozen=True):
     """Where peers find the API server of this cluster."""
 
     url: Annotated[
@@ -110,20 +113,24 @@ class Values(_Strict, frozen=True):
     labels: Annotated[
         dict[str, str], Meta(description="Labels of all Deployments and of their pods")
     ] = {}
-    proxy: Annotated[Proxy, Meta(description="How peers are reached from here")] = Proxy()
-    api_server: Annotated[ApiServer, Meta(description="Where peers find this cluster")] = (
-        ApiServer()
+    proxy: Annotated[ProxyValues, Meta(description="How peers are reached from here")] = (
+        ProxyValues()
+    )
+    api_server: Annotated[ApiServerValues, Meta(description="Where peers find this cluster")] = (
+        ApiServerValues()
     )
     scraped_from: Annotated[
         dict[str, str],
         Meta(description="Labels of the namespaces whose pods may read metrics [every namespace]"),
     ] = {}
-    webhook: Annotated[Process, Meta(description="`liqo-webhook`")] = Process()
-    controller_manager: Annotated[Process, Meta(description="`liqo-controller-manager`")] = (
-        Process()
+    webhook: Annotated[ProcessValues, Meta(description="`liqo-webhook`")] = ProcessValues()
+    controller_manager: Annotated[ProcessValues, Meta(description="`liqo-controller-manager`")] = (
+        ProcessValues()
     )
-    certs: Annotated[Process, Meta(description="`liqo-certs`")] = Process()
-    metric_agent: Annotated[Process, Meta(description="`liqo-metric-agent`")] = Process()
+    certs: Annotated[ProcessValues, Meta(description="`liqo-certs`")] = ProcessValues()
+    metric_agent: Annotated[ProcessValues, Meta(description="`liqo-metric-agent`")] = (
+        ProcessValues()
+    )
 
 
 PROCESSES: Final = {
@@ -202,7 +209,7 @@ def _complaints(values: Values) -> Iterator[str]:
     if any(character.isspace() for character in values.image):
         yield f"image: {values.image!r} has a space; use name:tag or name@sha256:digest"
     for field in PROCESSES.values():
-        process: Process = getattr(values, field)
+        process: ProcessValues = getattr(values, field)
         path = msgspec.structs.fields(Values)[_position(field)].encode_name
         yield from _of_labels(f"{path}.labels", process.labels)
         yield from _of_labels(f"{path}.nodeSelector", process.node_selector, reserved=frozenset())
@@ -234,7 +241,7 @@ def _of_amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[str]:
             yield f"{path}.{name}: {error}"
 
 
-def _of_proxy(proxy: Proxy) -> Iterator[str]:
+def _of_proxy(proxy: ProxyValues) -> Iterator[str]:
     if proxy.secret_name and proxy.https_proxy:
         yield "proxy: name secretName or httpsProxy, not both"
     if not proxy.https_proxy:
@@ -250,7 +257,7 @@ def _of_proxy(proxy: Proxy) -> Iterator[str]:
         yield "proxy.httpsProxy: an http:// or https:// URL is needed"
 
 
-def _of_api_server(server: ApiServer) -> Iterator[str]:
+def _of_api_server(server: ApiServerValues) -> Iterator[str]:
     said = urlsplit(server.url)
     if server.url and (said.scheme != "https" or not said.hostname or "@" in said.netloc):
         yield f"apiServer.url: {server.url!r:.80} is not an https:// URL of a host"
@@ -258,3 +265,146 @@ def _of_api_server(server: ApiServer) -> Iterator[str]:
         yield "apiServer.ca: PEM text with BEGIN CERTIFICATE is needed"
     if server.ca and server.publicly_trusted:
         yield "apiServer: give ca or publiclyTrusted, not both"
+
+
+# What settings make of the manifests: values and manifests in, manifests out ----------------------
+
+_PART_OF: Final = {"app.kubernetes.io/part-of": "liqo"}
+_CONTROLLERS: Final = "liqo-controller-manager"
+_METRICS: Final = "liqo-metrics"
+"""The NetworkPolicy of ports with metrics."""
+_CA_NAME: Final = "liqo-api-server-ca"
+_CA_FOLDER: Final = "/etc/liqo/api-server-ca"
+_CA_FILE: Final = "ca.crt"
+
+
+def applied(manifests: Iterable[Object], values: Values) -> list[Object]:
+    """Return ``manifests`` as ``values`` have them, and the objects that these add.
+
+    What is added stands behind the namespace, before what mounts it.
+    """
+    made = [_valued(obj, values) for obj in manifests]
+    if not values.api_server.ca:
+        return made
+    data = {_CA_FILE: values.api_server.ca}
+    first = next(at for at, obj in enumerate(made) if obj["kind"] != keys.NAMESPACE.kind)
+    return [*made[:first], _config_map(_CA_NAME, data), *made[first:]]
+
+
+def _valued(obj: Object, values: Values) -> Object:
+    if _is_process(obj):
+        return _deployment(obj, values)
+    if values.scraped_from and obj["metadata"]["name"] == _METRICS:
+        metrics, *others = obj["spec"]["ingress"]
+        chosen = {**metrics, "from": [{"namespaceSelector": {"matchLabels": values.scraped_from}}]}
+        return {**obj, "spec": {**obj["spec"], "ingress": [chosen, *others]}}
+    return obj
+
+
+def kept(text: str) -> Object:
+    """Return the ConfigMap that keeps the settings of an installation, as YAML."""
+    return _config_map(NAME, {ENTRY: text})
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> Object:
+    metadata = {"labels": {keys.APP_NAME: name, **_PART_OF}}
+    where = Key(keys.LIQO_NAMESPACE, name)
+    return objects.named(keys.CONFIG_MAP, where, metadata=metadata, data=dict(data))
+
+
+def _is_process(obj: Object) -> bool:
+    return obj["kind"] == keys.DEPLOYMENT.kind and obj["metadata"]["name"] in PROCESSES
+
+
+def _deployment(obj: Object, values: Values) -> Object:
+    name = obj["metadata"]["name"]
+    process: ProcessValues = getattr(values, PROCESSES[name])
+    labels = {**values.labels, **process.labels}
+    template = obj["spec"]["template"]
+    pod = _pod(template["spec"], process, values)
+    if name == _CONTROLLERS:
+        pod = _announcing(pod, values)
+    spec = {**obj["spec"], "template": {**_labelled(template, labels), "spec": pod}}
+    if process.replicas is not None:
+        spec["replicas"] = process.replicas
+    return {**_labelled(obj, labels), "spec": spec}
+
+
+def _labelled(obj: Object, labels: Mapping[str, str]) -> Object:
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {**metadata, "labels": {**metadata["labels"], **labels}}}
+
+
+def _pod(spec: Object, process: ProcessValues, values: Values) -> Object:
+    said: Object = {
+        "nodeSelector": process.node_selector,
+        "tolerations": process.tolerations,
+        "affinity": process.affinity,
+        "priorityClassName": process.priority_class_name,
+        "imagePullSecrets": [{"name": name} for name in values.image_pull_secrets],
+    }
+    first, *others = spec["containers"]
+    containers = [_container(first, process, values), *others]
+    return {**spec, **{name: value for name, value in said.items() if value}} | {
+        "containers": containers
+    }
+
+
+def _container(container: Object, process: ProcessValues, values: Values) -> Object:
+    made = {**container, "args": with_arguments(container.get("args") or [], process.args)}
+    given = {"requests": process.resources.requests, "limits": process.resources.limits}
+    resources = dict(container.get("resources") or {})
+    for name, amounts in given.items():
+        if amounts:
+            said = {resource: str(amount) for resource, amount in amounts.items()}
+            resources[name] = {**(resources.get(name) or {}), **said}
+    env = [*(container.get("env") or []), *_proxy(values)]
+    return {**made, "resources": resources, "env": env}
+
+
+def with_arguments(own: Iterable[str], given: Iterable[str]) -> list[str]:
+    """Return the arguments ``own`` without the flags that ``given`` says, and then ``given``."""
+    given = list(given)
+    said = {_flag(argument) for argument in given}
+    return [*(argument for argument in own if _flag(argument) not in said), *given]
+
+
+def _flag(argument: str) -> str:
+    name = argument.partition("=")[0].removeprefix("--")
+    return name.removeprefix("no-")
+
+
+def _proxy(values: Values) -> list[Object]:
+    proxy = values.proxy
+    if proxy.secret_name:
+        return [_of_secret(name, proxy.secret_name) for name in ("HTTPS_PROXY", "NO_PROXY")]
+    found = {"HTTPS_PROXY": proxy.https_proxy, "NO_PROXY": ",".join(proxy.no_proxy)}
+    return [{"name": name, "value": value} for name, value in found.items() if value]
+
+
+def _of_secret(name: str, secret: str) -> Object:
+    reference = {"name": secret, "key": name, "optional": name == "NO_PROXY"}
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _announcing(pod: Object, values: Values) -> Object:
+    """Return the pod of the controllers, which tell peers where the API server is."""
+    server, given = values.api_server, []
+    if server.url:
+        given.append(f"--api-server-address-override={server.url}")
+    if server.publicly_trusted:
+        given.append("--trusted-ca")
+    if server.ca:
+        # The name of the file changes with the authority, so that the process starts again.
+        file = f"{hashlib.sha256(server.ca.encode()).hexdigest()[:16]}.crt"
+        given.append(f"--ca-override={_CA_FOLDER}/{file}")
+    first, *others = pod["containers"]
+    container: Object = {**first, "args": with_arguments(first["args"], given)}
+    if not server.ca:
+        return {**pod, "containers": [container, *others]}
+    mount: Object = {"name": "api-server-ca", "mountPath": _CA_FOLDER, "readOnly": True}
+    items = [{"key": _CA_FILE, "path": file}]
+    volume: Any = {"name": "api-server-ca", "configMap": {"name": _CA_NAME, "items": items}}
+    container["volumeMounts"] = [*(container.get("volumeMounts") or []), mount]
+    volumes = [*(pod.get("volumes") or []), volume]
+    return {**pod, "containers": [container, *others], "volumes": volumes}

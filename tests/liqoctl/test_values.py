@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from apis.objects import Object
 from liqoctl.__main__ import cli
-from liqoctl.forge import valued, values
+from liqoctl.forge import values
 from tests.liqoctl import valuespage
 
 DIGEST = "registry.example/pyliqo@sha256:" + "0" * 64
@@ -161,8 +161,8 @@ def test_metrics_are_read_from_every_namespace_or_from_those_that_are_named() ->
 def test_a_flag_replaces_the_flag_of_that_name_alone() -> None:
     own = ["--port=9443", "--enable-resource-enforcement", "--tls-dir=/x"]
 
-    assert valued.with_arguments(own, ["--port=1"]) == [*own[1:], "--port=1"]
-    assert valued.with_arguments(own, []) == own
+    assert values.with_arguments(own, ["--port=1"]) == [*own[1:], "--port=1"]
+    assert values.with_arguments(own, []) == own
 
 
 def test_the_page_lists_all_settings_as_they_are() -> None:

@@ -23,7 +23,7 @@ def _rows(struct: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str, s
     for field in msgspec.structs.fields(struct):
         name = f"{path}{field.encode_name}"
         held = values.struct_of(field.type)
-        if held is values.Process and path == "" and field.name != "webhook":
+        if held is values.ProcessValues and path == "" and field.name != "webhook":
             yield name, "mapping", f"{_said(field.type)}: the same settings as `webhook`"
         elif held:
             yield name, "mapping", _said(field.type)
