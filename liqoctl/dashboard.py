@@ -19,7 +19,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 from liqoctl import why
 from liqoctl.forge import dashboard as forge
-from liqoctl.forge import telling
+from liqoctl.forge import why as why_
 from liqoctl.forge.dashboard import Certificate, Seen
 
 FOLLOWED: Final = (
@@ -78,7 +78,7 @@ class Board:
             if name
             else why.namespace(self._cluster, namespace)
         )
-        return telling.lines(answer)
+        return why_.lines(answer)
 
     async def versions(self) -> dict[str, int]:
         """Return the version of each panel."""

@@ -19,7 +19,7 @@ from kube.cluster import Cluster, Selection
 from kube.waiting import Left
 from liqoctl import reflections
 from liqoctl.forge import offloading as forge
-from liqoctl.forge import whyspace
+from liqoctl.forge import whynamespace
 from liqoctl.forge.offloading import OffloadOutcome
 from liqoctl.output import Progress
 
@@ -115,7 +115,7 @@ def _report(progress: Progress, namespace: str, found: Object | None, timeout_s:
     if outcome is OffloadOutcome.READY:
         progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
         remote = str(objects.status(found).get("remoteNamespaceName") or "")
-        if names := whyspace.full_names(namespace, remote):
+        if names := whynamespace.full_names(namespace, remote):
             progress.info(f"namespace {namespace}: {names}")
         return
     if outcome is OffloadOutcome.NOTHING_SELECTED:

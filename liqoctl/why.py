@@ -13,7 +13,7 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl import reflections
-from liqoctl.forge import pods, refusals, telling, why
+from liqoctl.forge import pods, why, whynamespace
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.findings import Facts
 from liqoctl.forge.reflections import Contents, Line
@@ -61,7 +61,7 @@ async def namespace(cluster: Cluster, name: str) -> Object:
 def show(answer: Object, form: str) -> None:
     """Print ``answer`` as ``text``, ``json`` or ``yaml``."""
     if form == "text":
-        output_.echo("\n".join(telling.lines(answer)))
+        output_.echo("\n".join(why.lines(answer)))
     else:
         output_.dump([answer], form)
 
@@ -111,7 +111,7 @@ async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
     found = await asyncio.gather(
         *(
             _list(cluster, keys.EVENT, namespace, f"reason={reason}")
-            for reason in (refusals.FAILED, refusals.CREATED)
+            for reason in (whynamespace.FAILED, whynamespace.CREATED)
         )
     )
     return [event for events in found for event in events]
@@ -190,7 +190,7 @@ async def _absence(cluster: Cluster, key: Key, facts: Facts) -> str:
     """Return that there is nothing at ``key``, with what may have been meant."""
     unseen = "".join(f"; {note}" for note in facts.notes if "events" in note)
     message = f"pod {key} does not exist, and no event tells that it was refused{unseen}"
-    pods, _ = await _allowed(_list(cluster, keys.POD, key.namespace), "pods")
-    names = sorted(objects.key_of(pod).name for pod in pods or ())
+    there, _ = await _allowed(_list(cluster, keys.POD, key.namespace), "pods")
+    names = sorted(objects.key_of(pod).name for pod in there or ())
     similar = [name for name in names if name.startswith(key.name)][:_MOST_NAMES]
     return f"{message}; did you mean {', '.join(similar)}?" if similar else message

@@ -7,7 +7,7 @@ from typing import Final
 from apis import keys
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Obstacle, Rule
-from liqoctl.forge import whyspace
+from liqoctl.forge import whynamespace
 from liqoctl.forge.findings import Facts
 
 _COUNTED: Final = {
@@ -52,7 +52,7 @@ def to_offload(facts: Facts, found: Iterable[Sequence[Obstacle]]) -> list[str]:
     """Return what opens the virtual nodes to a pod that their taint keeps away."""
     if not any(_is_our_taint(one) for obstacles in found for one in obstacles):
         return []
-    name, offloading = facts.namespace, whyspace.parsed(facts)
+    name, offloading = facts.namespace, whynamespace.parsed(facts)
     if offloading is None:
         return [f"to let it go to virtual nodes: liqoctl offload namespace {name}"]
     if offloading.strategy is not Strategy.LOCAL:

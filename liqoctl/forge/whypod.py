@@ -10,9 +10,9 @@ from apis import conditions, downward, keys, objects, placement, podfields
 from apis.objects import Object
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Judgement, Rule
-from liqoctl.forge import obstacles, pods, refusals, whyspace
+from liqoctl.forge import obstacles, pods, whynamespace
 from liqoctl.forge.findings import Facts, Finding, Outcome
-from liqoctl.forge.refusals import Refusal
+from liqoctl.forge.whynamespace import RefusedPods
 
 BACK_OFF: Final = keys.OFFLOADING_BACK_OFF
 ABORTED: Final = keys.OFFLOADING_ABORTED
@@ -33,7 +33,7 @@ def judge(facts: Facts) -> Finding:
     return Finding(found.outcome, found.clause, (*found.cures, *more))
 
 
-def judge_refusal(found: Sequence[Refusal]) -> Finding:
+def judge_refusal(found: Sequence[RefusedPods]) -> Finding:
     """Return the verdict on a pod that is not there, by the newest of what was ``found``."""
     newest = found[0]
     owner = f"{newest.kind} {newest.owner}"
@@ -73,7 +73,7 @@ def _judged(facts: Facts, pod: Object) -> Object:
     found = Judgement.of(pod)
     if found is None:
         return {}
-    now = whyspace.parsed(facts)
+    now = whynamespace.parsed(facts)
     return {
         "strategy": found.strategy.value,
         "generation": found.generation,
@@ -89,9 +89,9 @@ def provider(facts: Facts) -> list[Object]:
     """
     pod = facts.pod or {}
     refused, status = pods.refused(pod), pods.status(pod)
-    events = sorted(facts.events, key=refusals.time_of)
+    events = sorted(facts.events, key=whynamespace.time_of)
     said = [
-        _said("event", event, refusals.time_of(event))
+        _said("event", event, whynamespace.time_of(event))
         for event in events
         if event.get("reason") in _PROVIDER
     ]
@@ -244,7 +244,7 @@ def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, clause, (cure,))
     said = [
         event
-        for event in sorted(facts.claim_events, key=refusals.time_of)
+        for event in sorted(facts.claim_events, key=whynamespace.time_of)
         if (event.get("involvedObject") or {}).get("uid") == objects.uid(claim)
         and event.get("reason") not in _WAITS_FOR_POD
     ]
@@ -291,7 +291,7 @@ _RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
 
 def _drifted(facts: Facts, pod: Object) -> list[str]:
     """Return what to do about a pod that today's rules of its namespace would place otherwise."""
-    offloading = whyspace.parsed(facts)
+    offloading = whynamespace.parsed(facts)
     if (
         offloading is None
         or placement.is_pinned(pod)

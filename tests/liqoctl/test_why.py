@@ -12,7 +12,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named, uid
 from kube import errors
 from liqoctl import why as work
-from liqoctl.forge import refusals, telling, why, whyspace
+from liqoctl.forge import why, whynamespace
 from liqoctl.forge.findings import Facts
 from tests import factories
 from tests.fakes import FakeCluster
@@ -333,7 +333,7 @@ def test_what_the_webhook_wrote_is_shown() -> None:
 
     assert found is not None
     assert found["pod"]["admission"] == {"pyliqo.io/x": "Remote"}
-    assert "  pyliqo.io/x: Remote" in telling.lines(found)
+    assert "  pyliqo.io/x: Remote" in why.lines(found)
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_a_daemon_sets_pod_on_a_virtual_node_is_not_to_be_deleted() -> None:
 def test_which_refusals_are_meant(kind: str, owner: str, asked: str, *, is_named: bool) -> None:
     events = [event("FailedCreate", DENIED, about=f"{kind}/{owner}")]
 
-    assert len(refusals.find(events, asked)) == is_named
+    assert len(whynamespace.find(events, asked)) == is_named
 
 
 @pytest.mark.parametrize(
@@ -573,15 +573,15 @@ def test_the_policies_of_a_namespace_that_hold_here_only() -> None:
     told = {"type": "PoliciesReflected", "status": "False", "message": "NetworkPolicy deny stays"}
     seen["status"]["conditions"] = [told]
 
-    here = telling.lines(why.of_namespace(facts(offloading=seen)))
+    here = why.lines(why.of_namespace(facts(offloading=seen)))
     told["status"] = "True"
-    everywhere = telling.lines(why.of_namespace(facts(offloading=seen)))
+    everywhere = why.lines(why.of_namespace(facts(offloading=seen)))
 
     assert [line for line in here if line not in everywhere] == ["  NetworkPolicy deny stays"]
 
 
 def test_the_clusters_of_a_namespace() -> None:
-    section = whyspace.section(facts(offloading=offloading(clusters=HALF)))
+    section = whynamespace.section(facts(offloading=offloading(clusters=HALF)))
 
     assert [(c["cluster"], c["selected"], c["ready"]) for c in section["clusters"]] == [
         ("milan-id", True, True),
@@ -599,7 +599,7 @@ def test_the_clusters_of_a_namespace() -> None:
 )
 def test_the_clusters_that_an_administrator_allows(said: str, allowed: str, which: str) -> None:
     about = {"metadata": {"annotations": {keys.ALLOWED_CLUSTERS: said}}}
-    lines = telling.lines(why.of_namespace(facts(about=about, offloading=None)))
+    lines = why.lines(why.of_namespace(facts(about=about, offloading=None)))
 
     assert f"  clusters that its administrator allows ({keys.ALLOWED_CLUSTERS}): {allowed}" in lines
     command = f"liqoctl offload namespace foo{which.format(keys.REMOTE_CLUSTER_ID)}"
@@ -645,7 +645,7 @@ def test_the_page() -> None:
     found = why.of_pod(known, "web")
 
     assert found is not None
-    assert "\n".join(telling.lines(found)) == PAGE
+    assert "\n".join(why.lines(found)) == PAGE
 
 
 @pytest.mark.parametrize(
@@ -688,7 +688,7 @@ def test_what_the_webhook_did_is_told(note: str | None, judged: Object, line: st
 
     assert found is not None
     assert found["pod"]["judged"] == judged
-    assert f"  {line}" in telling.lines(found)
+    assert f"  {line}" in why.lines(found)
 
 
 def test_pods_that_wait_for_the_same_share_a_line() -> None:
@@ -697,7 +697,7 @@ def test_pods_that_wait_for_the_same_share_a_line() -> None:
         for number in range(6)
     ]
 
-    page = telling.lines(why.of_namespace(facts(pending=waiting)))
+    page = why.lines(why.of_namespace(facts(pending=waiting)))
 
     assert f"  web-0, web-1, web-2, web-3 and 2 more: {QUOTA}" in page
 
@@ -708,7 +708,7 @@ def test_nothing_that_moves_a_terminal_is_printed() -> None:
     found = why.of_pod(facts(pod(on="milan", conditions=[evil])), "web")
 
     assert found is not None
-    assert all(line.isprintable() for line in telling.lines(found))
+    assert all(line.isprintable() for line in why.lines(found))
 
 
 # With a cluster -----------------------------------------------------------------------------------
@@ -823,7 +823,7 @@ async def test_what_a_remote_pod_mentions_and_the_provider_has_not_is_named() ->
 
     assert {f"{one['kind']} {one['name']}": one["reason"] for one in found["staying"]} == STAYING
     assert {one["state"] for one in found["staying"]} == {"stays"}
-    lines = telling.lines(found)
+    lines = why.lines(found)
     assert "Mentioned by the pod, and not reflected" in lines
     assert f"  Secret token: stays, {STAYING['Secret token']}" in lines
     assert found["notes"] == []
@@ -923,7 +923,7 @@ def test_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     match form:
         case "text":
-            assert out.splitlines() == telling.lines(answer)
+            assert out.splitlines() == why.lines(answer)
         case "json":
             assert json.loads(out) == answer
         case _:

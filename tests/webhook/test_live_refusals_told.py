@@ -24,7 +24,7 @@ from kube.cluster import Selection
 from kube.events import Recorder
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from liqoctl import why
-from liqoctl.forge import telling
+from liqoctl.forge import why as answers
 from reflector.forge import ingress, persistentvolumeclaim, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.reflection import Ends, Reflection
@@ -153,7 +153,7 @@ async def test_a_refused_pod_says_so_by_event_condition_and_why(
     condition = worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
     assert condition["status"] == "False"
     assert says in condition["message"]
-    page = telling.lines(await why.pod(rome, world.web))
+    page = answers.lines(await why.pod(rome, world.web))
     assert says in "\n".join(page)
 
 
@@ -179,7 +179,7 @@ async def test_a_pod_that_a_narrowed_policy_refuses_says_so_too(
     assert says in await told(rome, recorder, keys.POD)
     condition = worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
     assert (condition["status"], condition["message"]) == ("False", says)
-    assert says in "\n".join(telling.lines(await why.pod(rome, world.web)))
+    assert says in "\n".join(answers.lines(await why.pod(rome, world.web)))
 
 
 CLAIM: Final = named(
@@ -233,4 +233,4 @@ async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
         status = {"phase": "Pending", "conditions": [unbound]}
         await rome.patch_status(keys.POD, Key(HOME, "waits"), status)
         await rome.patch_status(kind, Key(HOME, "web"), {"phase": "Pending"})
-        assert says in "\n".join(telling.lines(await why.pod(rome, Key(HOME, "waits"))))
+        assert says in "\n".join(answers.lines(await why.pod(rome, Key(HOME, "waits"))))
