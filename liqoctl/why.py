@@ -13,8 +13,8 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from liqoctl import output as output_
 from liqoctl import reflections
-from liqoctl.forge import pods, why, whynamespace
 from liqoctl.forge import reflections as forge
+from liqoctl.forge import why, whynamespace, whypod
 from liqoctl.forge.findings import Facts
 from liqoctl.forge.reflections import Contents, Line
 
@@ -124,14 +124,14 @@ async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
 
 async def _with_objects(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
     """Return ``facts`` with what keeps ``pod`` from a node, or what does not follow it to one."""
-    if not pods.spec(pod).get("nodeName"):
+    if not whypod.spec_of(pod).get("nodeName"):
         return await _with_claims(cluster, pod, facts)
-    provider = pods.cluster_of(pods.node_of(facts, pod))
+    provider = whypod.cluster_of(whypod.node_of(facts, pod))
     return await _with_staying(cluster, pod, provider, facts) if provider else facts
 
 
 async def _with_staying(cluster: Cluster, pod: Object, provider: str, facts: Facts) -> Facts:
-    wanted, where = pods.mentioned(pod), objects.key_of(pod).namespace
+    wanted, where = whypod.mentioned(pod), objects.key_of(pod).namespace
     reading = (
         _allowed(_named(cluster, kind, where, names), kind.plural) for kind, names in wanted.items()
     )
@@ -167,7 +167,7 @@ async def _named(cluster: Cluster, kind: Kind, where: str, names: Iterable[str])
 
 async def _with_claims(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
     """Return ``facts`` with the claims for which ``pod`` waits, and what was said of them."""
-    names = pods.claims(pod)
+    names = whypod.claims(pod)
     where = objects.key_of(pod).namespace
     if not names:
         return facts

@@ -3,14 +3,15 @@
 Source: docs/parity.md § 3.1, 5.5.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from apis import conditions, downward, keys, objects, placement, podfields
-from apis.objects import Object
+from apis import conditions, downward, keys, mentions, objects, placement, podfields
+from apis.objects import Kind, Object
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Judgement, Rule
-from liqoctl.forge import obstacles, pods, whynamespace
+from apis.placement import Judgement, Obstacle, Rule
+from liqoctl.forge import whynamespace
 from liqoctl.forge.findings import Facts, Finding, Outcome
 from liqoctl.forge.whynamespace import RefusedPods
 
@@ -56,16 +57,16 @@ def section(facts: Facts) -> Object:
     added nothing.
     """
     pod = facts.pod or {"metadata": {}}
-    node = pods.node_of(facts, pod)
+    node = node_of(facts, pod)
     ours = {k: v for k, v in objects.annotations(pod).items() if k.startswith("pyliqo.io/")}
     return {
-        "phase": pods.status(pod).get("phase") or "Pending",
-        "node": pods.spec(pod).get("nodeName") or "",
+        "phase": status_of(pod).get("phase") or "Pending",
+        "node": spec_of(pod).get("nodeName") or "",
         "virtual": node is not None and placement.is_virtual(node),
-        "cluster": pods.cluster_of(node),
+        "cluster": cluster_of(node),
         "judged": _judged(facts, pod),
         "admission": ours,
-        "scheduler": pods.scheduler_says(pod),
+        "scheduler": scheduler_says(pod),
     }
 
 
@@ -88,7 +89,7 @@ def provider(facts: Facts) -> list[Object]:
     Shape: [{"source": "condition" | "status" | "event", "reason", "message", "at"}].
     """
     pod = facts.pod or {}
-    refused, status = pods.refused(pod), pods.status(pod)
+    refused, status = refusal_of(pod), status_of(pod)
     events = sorted(facts.events, key=whynamespace.time_of)
     said = [
         _said("event", event, whynamespace.time_of(event))
@@ -119,7 +120,7 @@ def _ending(facts: Facts, pod: Object) -> Finding | None:
     if not objects.is_terminating(pod):
         return None
     clause = f"is being deleted{_on(facts, pod)}"
-    refused = pods.refused(pod)
+    refused = refusal_of(pod)
     if refused is None:
         return Finding(Outcome.ENDS, clause)
     cluster = section(facts)["cluster"] or "the provider"
@@ -128,17 +129,17 @@ def _ending(facts: Facts, pod: Object) -> Finding | None:
 
 
 def _ended(facts: Facts, pod: Object) -> Finding | None:
-    status = pods.status(pod)
+    status = status_of(pod)
     if not objects.is_finished(pod):
         return None
-    cause = pods.told(status)
+    cause = told(status)
     clause = f"ended{_on(facts, pod)}: {status['phase']}{f', {cause}' if cause else ''}"
     aborted = status.get("reason") == ABORTED
     return Finding(Outcome.ENDED, clause, (_ANEW,) if aborted else ())
 
 
 def _refused_there(facts: Facts, pod: Object) -> Finding | None:
-    refused = pods.refused(pod)
+    refused = refusal_of(pod)
     if refused is None:
         return None
     cluster = section(facts)["cluster"] or "the provider"
@@ -148,14 +149,14 @@ def _refused_there(facts: Facts, pod: Object) -> Finding | None:
 
 
 def _backed_off(facts: Facts, pod: Object) -> Finding | None:
-    if pods.status(pod).get("reason") != BACK_OFF:
+    if status_of(pod).get("reason") != BACK_OFF:
         return None
     name = facts.namespace
     message = f"waits because namespace {name} is not offloaded to the cluster of its node"
     cures = [f"see why: liqoctl why namespace {name}", f"or {_ANEW}"]
     if placement.is_pinned(pod):
         cures = ["keep its DaemonSet off virtual nodes by the patch that liqoctl info prints"]
-    return Finding(Outcome.WAITS, f"{message} {pods.spec(pod).get('nodeName')}", tuple(cures))
+    return Finding(Outcome.WAITS, f"{message} {spec_of(pod).get('nodeName')}", tuple(cures))
 
 
 def _unreachable(facts: Facts, pod: Object) -> Finding | None:
@@ -163,34 +164,34 @@ def _unreachable(facts: Facts, pod: Object) -> Finding | None:
         return None
     where = _on(facts, pod).removeprefix(" on ")
     message = f"was last seen on {where}, which cannot be reached now"
-    return Finding(Outcome.UNKNOWN, message, (obstacles.CURES[Rule.NOT_READY],))
+    return Finding(Outcome.UNKNOWN, message, (CURES[Rule.NOT_READY],))
 
 
 def _running(facts: Facts, pod: Object) -> Finding | None:
-    if pods.status(pod).get("phase") != "Running":
+    if status_of(pod).get("phase") != "Running":
         return None
-    ready = conditions.find(pods.status(pod).get("conditions"), "Ready") or {"status": "True"}
+    ready = conditions.find(status_of(pod).get("conditions"), "Ready") or {"status": "True"}
     lacking = (
-        "" if ready.get("status") == "True" else f", and is not Ready: {pods.halted(pod, ready)}"
+        "" if ready.get("status") == "True" else f", and is not Ready: {why_halted(pod, ready)}"
     )
     return Finding(Outcome.RUNS, f"runs{_on(facts, pod)}{lacking}")
 
 
 def _starting(facts: Facts, pod: Object) -> Finding | None:
-    name = pods.spec(pod).get("nodeName")
+    name = spec_of(pod).get("nodeName")
     if not name:
         return None
-    if facts.nodes is not None and pods.node_of(facts, pod) is None:
+    if facts.nodes is not None and node_of(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
-    silence = conditions.find(pods.status(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
+    silence = conditions.find(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
     if silence.get("status") == "Unknown":
         clause = f"waits{_on(facts, pod)} because {silence.get('message')}"
         return Finding(Outcome.WAITS, clause, ("look at the ShadowPod of its name there",))
-    if said := pods.scheduler_says(pod):
+    if said := scheduler_says(pod):
         clause = f"waits{_on(facts, pod)} because no node there takes it: {said}"
-        return Finding(Outcome.WAITS, clause, (_to_fit(pods.node_of(facts, pod)),))
-    halted = pods.halted(pod, {})
+        return Finding(Outcome.WAITS, clause, (_to_fit(node_of(facts, pod)),))
+    halted = why_halted(pod, {})
     if halted:
         return Finding(Outcome.WAITS, f"waits{_on(facts, pod)} because {halted}")
     return Finding(Outcome.STARTS, f"starts{_on(facts, pod)}")
@@ -200,13 +201,11 @@ def _to_fit(node: Object | None) -> str:
     """Return what to do about a pod that fits the sum and no node of its provider."""
     largest = objects.annotations(node or {"metadata": {}}).get(keys.LARGEST_POD)
     told = f" (no node behind it has more free than {largest})" if largest else ""
-    return (
-        f"request less{told}, or ask the administrator of {pods.cluster_of(node) or 'the provider'}"
-    )
+    return f"request less{told}, or ask the administrator of {cluster_of(node) or 'the provider'}"
 
 
 def _gated(_facts: Facts, pod: Object) -> Finding | None:
-    gates = ", ".join(str(gate.get("name")) for gate in pods.spec(pod).get("schedulingGates") or [])
+    gates = ", ".join(str(gate.get("name")) for gate in spec_of(pod).get("schedulingGates") or [])
     if not gates:
         return None
     cure = "the one who set the scheduling gates removes them"
@@ -223,10 +222,8 @@ def _nowhere(facts: Facts, pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, "waits because the cluster has no nodes")
     count = f"none of the {len(found)} nodes" if len(found) > 1 else "the only node does not"
     takes = "takes it" if len(found) > 1 else "take it"
-    clause = f"waits because {count} {takes}: {obstacles.counted(found)}"
-    return Finding(
-        Outcome.WAITS, clause, (*obstacles.to_offload(facts, found), *obstacles.cures(found))
-    )
+    clause = f"waits because {count} {takes}: {counted(found)}"
+    return Finding(Outcome.WAITS, clause, (*to_offload(facts, found), *cures(found)))
 
 
 def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
@@ -255,7 +252,7 @@ def _unprovided(facts: Facts, _pod: Object) -> Finding | None:
         f"do what the message says, or give it another class: kubectl describe pvc {name}",
         "storage of providers: liqoctl info peer",
     )
-    return Finding(Outcome.WAITS, f"{clause}: {pods.told(said[-1])}", cures)
+    return Finding(Outcome.WAITS, f"{clause}: {told(said[-1])}", cures)
 
 
 _WAITS_FOR_POD: Final = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
@@ -263,7 +260,7 @@ _WAITS_FOR_POD: Final = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"
 
 
 def _unplaced(facts: Facts, pod: Object) -> Finding:
-    said = pods.scheduler_says(pod)
+    said = scheduler_says(pod)
     open_ = [node for node in facts.nodes or () if not placement.obstacles(pod, node)]
     names = _listed([objects.key_of(node).name for node in open_])
     match = f"{names} would take it" if open_ else "its nodes are not known"
@@ -292,32 +289,28 @@ _RULES: Final[Sequence[Callable[[Facts, Object], Finding | None]]] = (
 def _drifted(facts: Facts, pod: Object) -> list[str]:
     """Return what to do about a pod that today's rules of its namespace would place otherwise."""
     offloading = whynamespace.parsed(facts)
-    if (
-        offloading is None
-        or placement.is_pinned(pod)
-        or pods.status(pod).get("phase") not in _LIVING
-    ):
+    if offloading is None or placement.is_pinned(pod) or status_of(pod).get("phase") not in _LIVING:
         return []
-    node = pods.node_of(facts, pod)
+    node = node_of(facts, pod)
     out = [] if node is None else placement.misplaced(offloading, pod, node)
     if out:
         return [f"it runs where its namespace places no pods any more ({out[0].text}): {_ANEW}"]
     if node is not None or offloading.strategy is Strategy.LOCAL:
         return []
-    if placement.is_tolerated(_TAINT, pods.spec(pod).get("tolerations") or []):
+    if placement.is_tolerated(_TAINT, spec_of(pod).get("tolerations") or []):
         return []
     return [f"it was created before its namespace was offloaded: {_ANEW}"]
 
 
 def _differing(facts: Facts, pod: Object) -> Iterator[str]:
     """Yield what a program of a pod on a virtual node reads otherwise than here, or not at all."""
-    node = pods.node_of(facts, pod)
+    node = node_of(facts, pod)
     if node is None or not placement.is_virtual(node):
         return
     if tokenless := podfields.tokenless(pod, [node]):
         yield tokenless
     remote = objects.status(facts.offloading).get("remoteNamespaceName") or facts.namespace
-    read = downward.reading(pods.spec(pod), downward.NAMESPACE)
+    read = downward.reading(spec_of(pod), downward.NAMESPACE)
     is_local = downward.is_namespace_local(pod, facts.offloading)
     if read and remote != facts.namespace and not is_local:
         yield (
@@ -331,17 +324,149 @@ _LIVING: Final = frozenset({None, "", "Pending", "Running"})
 
 
 def _on(facts: Facts, pod: Object) -> str:
-    name = pods.spec(pod).get("nodeName")
+    name = spec_of(pod).get("nodeName")
     if not name:
         return ""
-    node = pods.node_of(facts, pod)
+    node = node_of(facts, pod)
     if node is None:
         return f" on {name}"
     if not placement.is_virtual(node):
         return f" on {name} (this cluster)"
-    return f" on {name} (virtual node of cluster {pods.cluster_of(node) or 'unknown'})"
+    return f" on {name} (virtual node of cluster {cluster_of(node) or 'unknown'})"
 
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return ", ".join(names[:_MOST]) + more
+
+
+# What keeps a pod off nodes, counted, and what to do about it -------------------------------------
+
+_COUNTED: Final = {
+    Rule.STRATEGY: "excluded by the strategy",
+    Rule.SELECTOR: "outside the cluster selector",
+    Rule.NOT_READY: "not Ready",
+    Rule.UNSCHEDULABLE: "cordoned",
+    Rule.TAINT: "with a taint that it does not tolerate",
+    Rule.NODE_SELECTOR: "outside its nodeSelector",
+    Rule.AFFINITY: "outside its node affinity",
+    Rule.RESOURCES: "too small",
+}
+CURES: Final = {
+    Rule.NOT_READY: "see why the nodes are not Ready: of a virtual node, the pods of its "
+    "deployment vk-NODE and the way to its cluster",
+    Rule.UNSCHEDULABLE: "let the cordoned nodes take pods again: kubectl uncordon NODE",
+    Rule.TAINT: "tolerate the taints in the pod, or remove them from the nodes",
+    Rule.NODE_SELECTOR: "correct spec.nodeSelector of the pod, or the labels of the nodes",
+    Rule.AFFINITY: "correct the pod's node affinity, spec.clusterSelector of the namespace's "
+    "NamespaceOffloading, or the labels of the virtual nodes; then create the pod again",
+    Rule.RESOURCES: "request less, or let the virtual nodes offer more",
+}
+
+
+def counted(found: Sequence[Sequence[Obstacle]]) -> str:
+    """Return what keeps a pod off its nodes, each node's obstacles in ``found``."""
+    texts = {"; ".join(one.text for one in obstacles) for obstacles in found}
+    if len(texts) == 1:
+        return texts.pop()
+    counts = Counter(obstacles[0].rule for obstacles in found)
+    return ", ".join(f"{count} {_COUNTED[rule]}" for rule, count in counts.items())
+
+
+def cures(found: Iterable[Sequence[Obstacle]]) -> list[str]:
+    """Return what to do about them, our own taint left out."""
+    others = [one for obstacles in found for one in obstacles if not _is_our_taint(one)]
+    rules = dict.fromkeys(one.rule for one in others)
+    return [CURES[rule] for rule in rules if rule in CURES]
+
+
+def to_offload(facts: Facts, found: Iterable[Sequence[Obstacle]]) -> list[str]:
+    """Return what opens the virtual nodes to a pod that their taint keeps away."""
+    if not any(_is_our_taint(one) for obstacles in found for one in obstacles):
+        return []
+    name, offloading = facts.namespace, whynamespace.parsed(facts)
+    if offloading is None:
+        return [f"to let it go to virtual nodes: liqoctl offload namespace {name}"]
+    if offloading.strategy is not Strategy.LOCAL:
+        return []
+    wider = "--pod-offloading-strategy LocalAndRemote"
+    return [f"to let it go to virtual nodes: liqoctl offload namespace {name} {wider}"]
+
+
+def _is_our_taint(obstacle: Obstacle) -> bool:
+    return obstacle.rule is Rule.TAINT and keys.VIRTUAL_NODE_TAINT in obstacle.text
+
+
+# What a pod and its node say of themselves, for those who ask why ---------------------------------
+
+
+def node_of(facts: Facts, pod: Object) -> Object | None:
+    """Return the node it is bound to, if that is known."""
+    name = spec_of(pod).get("nodeName")
+    return next((n for n in facts.nodes or () if objects.key_of(n).name == name), None)
+
+
+def cluster_of(node: Object | None) -> str:
+    """Return the cluster of a virtual node, "" of any other."""
+    return objects.labels(node or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
+
+
+def refusal_of(pod: Object) -> Object | None:
+    """Return the condition by which the provider's refusal is told, if it holds."""
+    found = conditions.find(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION)
+    return found if found is not None and found.get("status") == "False" else None
+
+
+def scheduler_says(pod: Object) -> str:
+    """Return why the scheduler found no node; empty if it did, or did not try."""
+    found = conditions.find(status_of(pod).get("conditions"), "PodScheduled") or {}
+    return str(found.get("message") or "") if found.get("status") == "False" else ""
+
+
+def why_halted(pod: Object, otherwise: Object) -> str:
+    """Return why the first container that does not run does not; empty if it is just starting."""
+    now = status_of(pod)
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for one in now.get(name) or []:
+            waiting = (one.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") not in _QUIET:
+                return f"container {one.get('name')}: {told(waiting)}"
+    return told(now) or told(otherwise)
+
+
+_QUIET: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
+
+
+def claims(pod: Object) -> list[str]:
+    """Return the names of the claims that it mounts. Source: Kubernetes, "Ephemeral Volumes"."""
+    name = objects.key_of(pod).name
+    found = [
+        f"{name}-{volume.get('name')}"
+        if volume.get("ephemeral")
+        else str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")
+        for volume in spec_of(pod).get("volumes") or []
+    ]
+    return sorted({one for one in found if one})
+
+
+def mentioned(pod: Object) -> dict[Kind, list[str]]:
+    """Return the names of the ConfigMaps, Secrets and claims that it mentions."""
+    found = mentions.of(spec_of(pod))
+    named = {
+        kind: sorted(name for one, name in found if one == kind)
+        for kind in (keys.CONFIG_MAP, keys.SECRET)
+    }
+    return {**named, keys.PERSISTENT_VOLUME_CLAIM: claims(pod)}
+
+
+def told(part: Object) -> str:
+    """Return reason and message of ``part`` in one line."""
+    return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))
+
+
+def spec_of(pod: Object) -> Object:
+    return objects.spec(pod)
+
+
+def status_of(pod: Object) -> Object:
+    return objects.status(pod)
