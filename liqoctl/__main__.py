@@ -11,7 +11,6 @@ from liqoctl.commands import identities, reflections, slices, values, virtualnod
 from liqoctl.commands.backup import backup, bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
-from liqoctl.commands.groups import create, delete, force, generate, get
 from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.move import move
@@ -20,7 +19,7 @@ from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
 from liqoctl.commands.version import version
 from liqoctl.commands.why import why
-from liqoctl.sessions import Session
+from liqoctl.options import Session, create, delete, force, generate, get
 
 EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",

@@ -22,8 +22,8 @@ from kube.errors import ForbiddenError, NotFoundError
 from liqoctl import objects, servers, session
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Entrance, Metadata
+from liqoctl.options import Session
 from liqoctl.session import Side
-from liqoctl.sessions import Session
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from kube.cluster import Cluster, Selection
 from liqoctl import handshake, objects, output, session
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
+from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
 from liqoctl.session import Side
-from liqoctl.sessions import Session
 
 READ_S: Final = 60.0
 

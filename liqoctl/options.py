@@ -1,12 +1,12 @@
-"""What all commands share: global flags, aliases, flag types.
+"""What all commands share: global flags, aliases, flag types, and the verbs of several kinds.
 
 Source: docs/parity.md § 7.1.
 """
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,33 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from apis import naming, podnetworks, quantity, texts, times
+from apis import keys, naming, podnetworks, quantity, texts, times
 from liqoctl import lazy
-from liqoctl.forge import flags
 from liqoctl.forge.tables import printable
-from liqoctl.sessions import Session
+
+
+@dataclass(frozen=True)
+class Session:
+    """The global flags: which cluster, which namespace, how much to say."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    cluster: str = ""
+    """Of the kubeconfig, in place of the context's; the same for ``user``."""
+    user: str = ""
+    namespace: str = ""
+    verbose: bool = False
+    skip_confirm: bool = False
+    metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Labels and annotations for all objects that are made."""
+
+    @property
+    def liqo_namespace(self) -> str:
+        """Return the namespace in which pyliqo is, or is to be, installed."""
+        return self.namespace or keys.LIQO_NAMESPACE
+
+
+# Flags and their types ----------------------------------------------------------------------------
 
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -68,7 +90,7 @@ class _Spelled(click.Command):
             for name, no in zip(param.opts, param.secondary_opts * len(param.opts), strict=False)
         }
         try:
-            spelled = flags.switched(args, switches)
+            spelled = switched(args, switches)
         except ValueError as error:
             raise click.UsageError(str(error), ctx) from error
         return super().parse_args(ctx, spelled)
@@ -185,7 +207,7 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class Pairs(click.ParamType[dict[str, str]]):
+class KeyValues(click.ParamType[dict[str, str]]):
     """``key=value``, several with commas."""
 
     name = "key=value,..."
@@ -204,7 +226,7 @@ MOST_OF_A_FILE: Final = 1 << 20
 """Characters of a file of settings or certificates: a ConfigMap holds no more."""
 
 
-class Settings(click.ParamType[dict[str, Any]]):
+class SetValues(click.ParamType[dict[str, Any]]):
     """A YAML file that holds a mapping; ``-`` is stdin."""
 
     name = "file"
@@ -271,7 +293,7 @@ CLUSTER_ID: Final = _Checked("cluster ID", _not_a_cluster)
 AMOUNT: Final = _Checked("quantity", _not_an_amount)
 
 
-class Amounts(Pairs):
+class Amounts(KeyValues):
     """``resource=amount``, several with commas."""
 
     name = "resource=amount,..."
@@ -385,9 +407,9 @@ _GLOBAL: Final = (
         help="Namespace to work in.  [default: that of the kubeconfig's context for namespaced "
         "objects, else liqo]",
     ),
-    click.option("--global-labels", type=Pairs(), help="Labels for every object that is made."),
+    click.option("--global-labels", type=KeyValues(), help="Labels for every object that is made."),
     click.option(
-        "--global-annotations", type=Pairs(), help="Annotations for every object that is made."
+        "--global-annotations", type=KeyValues(), help="Annotations for every object that is made."
     ),
     switch("--skip-confirm", default=None, help="Do not ask for confirmation."),
     switch("--verbose", "-v", default=None, help="Print more details."),
@@ -534,3 +556,84 @@ def confirm(session: Session, question: str) -> None:
     """
     if not session.skip_confirm:
         click.confirm(question, abort=True, err=True)
+
+
+# The verbs that several kinds share: each command of theirs is added where its kind is ------------
+
+
+@verb(
+    "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
+    "liqoctl create nonce --remote-cluster-id rome",
+)
+def create() -> None:
+    """Make objects of a peering: slices, virtual nodes, tenants, identities, nonces."""
+
+
+@verb("liqoctl delete virtualnode milan", "liqoctl delete tenant rome")
+def delete() -> None:
+    """Remove objects of a peering."""
+
+
+@verb(
+    "liqoctl get tenant",
+    "liqoctl get nonce --remote-cluster-id rome",
+    "liqoctl get reflections -n shop",
+)
+def get() -> None:
+    """Show objects of a peering."""
+
+
+@verb(
+    "liqoctl generate tenant --remote-cluster-id milan --nonce NONCE > tenant.yaml",
+    "liqoctl generate peering-user --consumer-cluster-id rome > for-rome.kubeconfig",
+)
+def generate() -> None:
+    """Print objects for the other cluster's administrator, where nobody reaches both clusters."""
+
+
+@verb("liqoctl force unpeer milan")
+def force() -> None:
+    """Give up a peer that does not come back."""
+
+
+# Flags that may be repeated, and Go's booleans ----------------------------------------------------
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
+
+
+def merged_pairs(given: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return what a repeated flag says in all; the last word on a key holds."""
+    return {name: value for one in given for name, value in one.items()}
+
+
+def comma_items(texts: Iterable[str]) -> list[str]:
+    """Return the parts of comma-separated ``texts``, without blanks."""
+    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
+
+
+def switched(args: Iterable[str], switches: Mapping[str, str]) -> list[str]:
+    """Return ``args`` with ``--x=true`` as ``--x`` and ``--x=false`` as its opposite.
+
+    Shape: ``switches`` is {"--x": "--no-x"}. What stands behind ``--`` is left as it is.
+    Source: Go, ``strconv.ParseBool``, by which kubectl's and Liqo's own flags are read.
+
+    Raises:
+        ValueError: the value is neither.
+    """
+    given = iter(args)
+    found = []
+    for arg in given:
+        found.append(_spelled(arg, switches))
+        if arg == "--":
+            break
+    return [*found, *given]
+
+
+def _spelled(arg: str, switches: Mapping[str, str]) -> str:
+    name, sign, value = arg.partition("=")
+    if not sign or name not in switches:
+        return arg
+    if value not in _TRUE | _FALSE:
+        raise ValueError(f"{arg}: {value!r} is neither true nor false")
+    return name if value in _TRUE else switches[name]

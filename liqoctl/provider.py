@@ -19,9 +19,9 @@ from liqoctl import session
 from liqoctl import slices as slices_
 from liqoctl.forge import sharing as forge
 from liqoctl.objects import until, within
+from liqoctl.options import Session
 from liqoctl.output import Progress
 from liqoctl.session import Side
-from liqoctl.sessions import Session
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"

@@ -14,8 +14,8 @@ import click
 
 from kube import access, client, errors, peer
 from kube.client import ClusterClient
+from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.sessions import Session
 
 _HOME: Final = "~/.kube/config"
 _KINDS: Final = "/apis/offloading.liqo.io"

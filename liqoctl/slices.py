@@ -21,9 +21,9 @@ from liqoctl import objects, session, virtualnodes
 from liqoctl import output as output_
 from liqoctl.forge import peering
 from liqoctl.forge import resourceslice as forge
+from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
 from liqoctl.session import Side
-from liqoctl.sessions import Session
 
 
 def create(

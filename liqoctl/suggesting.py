@@ -11,8 +11,8 @@ from apis.objects import Kind
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl import session
+from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.sessions import Session
 
 PATIENCE_S: Final = 2.0
 MOST: Final = 100

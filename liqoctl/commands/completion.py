@@ -4,7 +4,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from liqoctl import options
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = options.examples(

@@ -8,7 +8,7 @@ import click
 
 from liqoctl import lazy, options
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 EXAMPLES = options.examples(
     "liqoctl dashboard",

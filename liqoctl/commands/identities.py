@@ -13,9 +13,8 @@ import click
 from apis import keys
 from apis.objects import Kind
 from liqoctl import lazy, options
-from liqoctl.commands.groups import create, delete, generate, get
 from liqoctl.lazy import Peers, Side
-from liqoctl.sessions import Session
+from liqoctl.options import Session, create, delete, generate, get
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(

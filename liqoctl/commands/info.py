@@ -9,7 +9,7 @@ from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import info as forge
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 PEER_EXAMPLES = options.examples(
     "liqoctl info peer",

@@ -10,10 +10,10 @@ import click
 
 from apis import keys
 from liqoctl import lazy, options
-from liqoctl.forge import flags, values
 from liqoctl.forge import manifests as manifests_
+from liqoctl.forge import values
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 INSTALL_EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",
@@ -43,7 +43,7 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 )
 @click.option(
     "--cluster-labels",
-    type=options.Pairs(),
+    type=options.KeyValues(),
     multiple=True,
     help="Labels that consumers are told to put on the nodes that stand for this cluster.",
 )
@@ -62,7 +62,7 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
     "--values",
     "-f",
     "files",
-    type=options.Settings(),
+    type=options.SetValues(),
     multiple=True,
     help="YAML file with settings that the installation keeps (docs/values.md); - reads stdin. May "
     "be repeated: the last one wins, over those kept too.",
@@ -166,7 +166,7 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
     return manifests_.InstallOptions(
         cluster_id=cluster_id,
         image=image,
-        node_labels=flags.merged(cluster_labels),
+        node_labels=options.merged_pairs(cluster_labels),
         sharing_percentage=sharing_percentage,
         metadata=session.metadata,
         values=said,

@@ -10,7 +10,7 @@ from apis.objects import Key
 from liqoctl import lazy, options
 from liqoctl.forge import move as move_
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 
 @options.verb("liqoctl move volume data -n shop --target-node milan")

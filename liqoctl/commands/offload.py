@@ -9,7 +9,7 @@ from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import offloading as forge
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 _NAMES = click.argument(
     "names",

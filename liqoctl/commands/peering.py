@@ -6,10 +6,8 @@ from typing import Any, Final
 import click
 
 from liqoctl import lazy, options
-from liqoctl.commands.groups import force
-from liqoctl.forge import flags
 from liqoctl.lazy import Peers, Side
-from liqoctl.sessions import Session
+from liqoctl.options import Session, force
 
 _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(
@@ -155,7 +153,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
     wanted = lazy.peering.Slice(
         class_=given["resource_slice_class"],
-        resources={**named, **flags.merged(given["resource"])},
+        resources={**named, **options.merged_pairs(given["resource"])},
         is_wanted=given["create_resource_slice"],
         makes_node=given["create_virtual_node"],
         left_out=options.left_out(create_virtual_node="makes_node"),

@@ -7,9 +7,8 @@ import click
 from apis import policies
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.commands.groups import get
-from liqoctl.forge import flags, sharing
-from liqoctl.sessions import Session
+from liqoctl.forge import sharing
+from liqoctl.options import Session, get
 
 _CONSUMER = click.option(
     "--remote-cluster-id",
@@ -146,7 +145,9 @@ SHARING_EXAMPLES = options.examples(
     type=click.IntRange(0, 100),
     help="Percent of what is free that slices of class shared get.",
 )
-@click.option("--resource", type=options.Pairs(), multiple=True, help="Percent of one resource.")
+@click.option(
+    "--resource", type=options.KeyValues(), multiple=True, help="Percent of one resource."
+)
 @click.option(
     "--limits",
     type=options.Amounts(),
@@ -168,9 +169,9 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
     wanted = sharing.Wanted(
         tenant=given["tenant"],
         percentage=given["percentage"],
-        by_resource=_percents(flags.merged(given["resource"])),
+        by_resource=_percents(options.merged_pairs(given["resource"])),
         rounding=given["rounding"],
-        limits=flags.merged(given["limits"]),
+        limits=options.merged_pairs(given["limits"]),
     )
     if wanted == sharing.Wanted(tenant=wanted.tenant):
         raise click.UsageError(

@@ -1,9 +1,8 @@
 """``liqoctl get reflections``."""
 
 from liqoctl import lazy, options
-from liqoctl.commands.groups import get
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session, get
 
 EXAMPLES = options.examples(
     "liqoctl get reflections -n shop", "liqoctl get reflections -n shop -o json"

@@ -8,10 +8,8 @@ import click
 from apis import keys, slices
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.commands.groups import create, delete, get
-from liqoctl.forge import flags
 from liqoctl.forge import resourceslice as forge
-from liqoctl.sessions import Session
+from liqoctl.options import Session, create, delete, get
 
 CREATE_EXAMPLES = options.examples(
     "liqoctl create resourceslice mypool --remote-cluster-id milan",
@@ -46,7 +44,7 @@ def create_resourceslice(
         namespace=session.namespace,
         cluster_id=given["remote_cluster_id"],
         class_=given["class_"],
-        resources={**named, **flags.merged(given["resource"])},
+        resources={**named, **options.merged_pairs(given["resource"])},
         makes_node=not given["no_virtual_node"],
         metadata=session.metadata,
         left_out=options.left_out(class_="class_", no_virtual_node="makes_node"),

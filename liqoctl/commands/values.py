@@ -3,9 +3,8 @@
 import click
 
 from liqoctl import lazy, options
-from liqoctl.commands.groups import get
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session, get
 
 EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
 

@@ -7,7 +7,7 @@ import click
 from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 EXAMPLES = options.examples(
     "liqoctl version", "liqoctl version --client", "liqoctl version -o json"

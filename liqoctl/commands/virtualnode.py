@@ -9,11 +9,9 @@ import click
 
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.commands.groups import create, delete
-from liqoctl.forge import flags
 from liqoctl.forge import virtualnode as forge
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session, create, delete
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,9 +60,9 @@ CREATE_EXAMPLES = options.examples(
 @_classes("storage")
 @_classes("ingress")
 @_classes("load-balancer")
-@click.option("--labels", type=options.Pairs(), multiple=True, help="Labels of the node.")
+@click.option("--labels", type=options.KeyValues(), multiple=True, help="Labels of the node.")
 @click.option(
-    "--node-selector", type=options.Pairs(), multiple=True, help="Nodes of the provider to use."
+    "--node-selector", type=options.KeyValues(), multiple=True, help="Nodes of the provider to use."
 )
 @click.option("--runtime-class-name", default="", help="Runtime class of pods on the provider.")
 @click.option(
@@ -124,9 +122,9 @@ def _wanted(name: str, session: Session, given: _Given) -> forge.Wanted:
         raise click.UsageError("give either --kubeconfig-secret-name or --resource-slice-name")
     hard = {"cpu": given.cpu, "memory": given.memory, "pods": given.pods}
     classes = {
-        "storageClasses": flags.items(given.storage_classes),
-        "ingressClasses": flags.items(given.ingress_classes),
-        "loadBalancerClasses": flags.items(given.load_balancer_classes),
+        "storageClasses": options.comma_items(given.storage_classes),
+        "ingressClasses": options.comma_items(given.ingress_classes),
+        "loadBalancerClasses": options.comma_items(given.load_balancer_classes),
     }
     return forge.Wanted(
         name=name,
@@ -137,10 +135,10 @@ def _wanted(name: str, session: Session, given: _Given) -> forge.Wanted:
         kubeconfig_secret=given.kubeconfig_secret_name or "",
         slice_name=given.resource_slice_name or "",
         template=_template(given.vk_options_template),
-        hard={**hard, **flags.merged(given.resource)},
+        hard={**hard, **options.merged_pairs(given.resource)},
         classes=classes,
-        labels=flags.merged(given.labels),
-        node_selector=flags.merged(given.node_selector),
+        labels=options.merged_pairs(given.labels),
+        node_selector=options.merged_pairs(given.node_selector),
         runtime_class=given.runtime_class_name,
         metadata=session.metadata,
         left_out=options.left_out(

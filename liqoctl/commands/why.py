@@ -5,7 +5,7 @@ import click
 from apis.objects import Key
 from liqoctl import lazy, options
 from liqoctl.lazy import Client, Progress
-from liqoctl.sessions import Session
+from liqoctl.options import Session
 
 
 @options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo")

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from liqoctl import __main__, completion, options, sessions
+from liqoctl import __main__, completion, options
 from liqoctl.__main__ import cli
 from liqoctl.output import Progress
 
@@ -421,12 +421,12 @@ def test_a_timeout_bounds_a_command_whose_cluster_is_silent(
 
 
 def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
-    seen: list[sessions.Session] = []
+    seen: list[options.Session] = []
 
     @options.command()
     @options.global_flags
     @options.remote_flags
-    def show(session: sessions.Session, remote: sessions.Session) -> None:
+    def show(session: options.Session, remote: options.Session) -> None:
         seen.extend((session, remote))
 
     lines = (
@@ -438,10 +438,10 @@ def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
         assert CliRunner().invoke(show, line.split()).exit_code == 0
 
     assert seen == [
-        sessions.Session(Path("a"), "b", "c", "d", "liqo2"),
-        sessions.Session(Path("a"), "e", "", "", "liqo2"),
-        sessions.Session(),
-        sessions.Session(Path("f"), namespace="g"),
-        sessions.Session(),
-        sessions.Session(cluster="h", user="i"),
+        options.Session(Path("a"), "b", "c", "d", "liqo2"),
+        options.Session(Path("a"), "e", "", "", "liqo2"),
+        options.Session(),
+        options.Session(Path("f"), namespace="g"),
+        options.Session(),
+        options.Session(cluster="h", user="i"),
     ]

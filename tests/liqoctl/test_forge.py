@@ -12,7 +12,8 @@ from apis import keys
 from apis import offloading as parsed
 from apis.objects import Key, Object
 from apis.slices import of_virtual_node as of_slice
-from liqoctl.forge import flags, manifests, offloading, resourceslice, virtualnode
+from liqoctl import options
+from liqoctl.forge import manifests, offloading, resourceslice, virtualnode
 from liqoctl.forge.offloading import OffloadOutcome
 
 
@@ -395,9 +396,9 @@ def test_switches_are_spelled_as_in_go_too() -> None:
     switches = {"--wait": "--no-wait"}
 
     given = ["a", "--wait=false", "--wait", "--wait=T", "--other=false", "--", "--wait=0"]
-    assert flags.switched(given, switches) == [
+    assert options.switched(given, switches) == [
         "a", "--no-wait", "--wait", "--wait", "--other=false", "--", "--wait=0",
     ]  # fmt: skip
     for neither in ("--wait=", "--wait=yes", "--wait=fALSE"):
         with pytest.raises(ValueError, match="neither true nor false"):
-            flags.switched([neither], switches)
+            options.switched([neither], switches)
