@@ -19,11 +19,11 @@ from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotFoundError
-from liqoctl import objects, servers, session
+from liqoctl import clusters, servers
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Entrance, Metadata
 from liqoctl.options import Session
-from liqoctl.session import Side
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ def run(
     """Do ``work``, in words ``what``, with the consumer ``who`` and the provider ``remote``."""
 
     async def bounded(consumer: Side, provider: Side) -> None:
-        async with objects.within(timeout_s, what):
+        async with clusters.within(timeout_s, what):
             namespaces = (who.liqo_namespace, remote.liqo_namespace)
             await work(await meet(consumer, provider, namespaces, who.metadata))
 
-    session.run_both(who, remote, bounded)
+    clusters.run_both(who, remote, bounded)
 
 
 async def meet(
@@ -171,7 +171,7 @@ async def ensure_namespace(side: Side, peer: str) -> str:
     """Return the namespace for ``peer``, made if need be."""
     if found := await tenant_namespace(side.cluster, peer):
         return found
-    made = await objects.keep(side, keys.NAMESPACE, forge.tenant_namespace(peer))
+    made = await clusters.keep(side, keys.NAMESPACE, forge.tenant_namespace(peer))
     return str(made["metadata"]["name"])
 
 
@@ -204,13 +204,13 @@ async def let_in(peers: Peers, how: Authentication) -> Object:
         proof = proof_of(key, peers.consumer_id, signature, found)
         wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, how.proxy_url)
         tenant = await _judged(peers.provider, _as_administered(wanted, found))
-    await objects.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
+    await clusters.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     return tenant
 
 
 async def _certified(provider: Side, where: Key) -> Object:
     """Return the Tenant of a consumer that is let in, once its certificate is good."""
-    found = await objects.until(
+    found = await clusters.until(
         provider, keys.TENANT, where, lambda tenant: forge.is_let_in_now(tenant, clock.now()),
         what=f"a certificate for tenant {where} that has not ended", why=forge.complaint,
     )  # fmt: skip
@@ -220,9 +220,9 @@ async def _certified(provider: Side, where: Key) -> Object:
 
 async def _judged(provider: Side, wanted: Object) -> Object:
     """Return the Tenant ``wanted``, made if need be, once its consumer is let in."""
-    await objects.keep(provider, keys.TENANT, wanted)
+    await clusters.keep(provider, keys.TENANT, wanted)
     where = objects_.key_of(wanted)
-    judged = await objects.until(
+    judged = await clusters.until(
         provider, keys.TENANT, where, forge.is_judged,
         what=f"tenant {where} to be let in", why=forge.complaint,
     )  # fmt: skip
@@ -251,16 +251,16 @@ async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
         named = Entrance(how.server, how.proxy_url)
         what = f"identity {where}"
         await servers.check(peers.consumer, peers.provider, announced, named, what)
-    await objects.keep(peers.consumer, keys.IDENTITY, wanted, whole=["authParams"])
+    await clusters.keep(peers.consumer, keys.IDENTITY, wanted, whole=["authParams"])
     peers.consumer.info(f"identity {where}: {forge.told_networks(networks)}")
     if not how.waits:
         return
-    await objects.until(
+    await clusters.until(
         peers.consumer, keys.IDENTITY, where, forge.has_secret,
         what=f"the kubeconfig of identity {where}",
     )  # fmt: skip
     secret = Key(here, naming.kubeconfig_secret(where.name))
-    await objects.until(
+    await clusters.until(
         peers.consumer, keys.SECRET, secret,
         lambda held: forge.is_by(held, announced.certificate),
         what=f"secret {secret} to sign in by the new certificate",
@@ -304,8 +304,8 @@ async def private_key(cluster: Cluster, namespace: str) -> bytes:
 async def nonce(provider: Side, namespace: str, consumer: str) -> str:
     """Return the nonce that the provider has for ``consumer``, made if need be."""
     where = Key(namespace, keys.NONCE_SECRET)
-    await objects.keep(provider, keys.SECRET, forge.nonce(namespace, consumer))
-    found = await objects.until(
+    await clusters.keep(provider, keys.SECRET, forge.nonce(namespace, consumer))
+    found = await clusters.until(
         provider, keys.SECRET, where,
         lambda secret: bool(forge.data_in(secret, "nonce")), what=f"the nonce in secret {where}",
     )  # fmt: skip
@@ -316,9 +316,9 @@ async def signature_of(consumer: Side, namespace: str, provider: str, text: str)
     where = Key(namespace, keys.SIGNED_NONCE_SECRET)
     before = await consumer.cluster.get_live(keys.SECRET, where)
     if before and forge.data_in(before, "nonce") != text.encode():
-        await objects.remove(consumer, keys.SECRET, where)
-    await objects.keep(consumer, keys.SECRET, forge.signed_nonce(namespace, provider, text))
-    found = await objects.until(
+        await clusters.remove(consumer, keys.SECRET, where)
+    await clusters.keep(consumer, keys.SECRET, forge.signed_nonce(namespace, provider, text))
+    found = await clusters.until(
         consumer, keys.SECRET, where,
         lambda secret: bool(forge.data_in(secret, "signedNonce")),
         what=f"the signature in secret {where}",

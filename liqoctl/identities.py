@@ -12,12 +12,12 @@ from apis import keys, naming
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import handshake, objects, output, session
+from liqoctl import clusters, handshake, output
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
 from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
-from liqoctl.session import Side
 
 READ_S: Final = 60.0
 
@@ -26,10 +26,10 @@ def run(who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaita
     """Do ``work``, in words ``what``, with the cluster of ``who``."""
 
     async def bounded(cluster: ClusterClient, progress: Progress) -> None:
-        async with objects.within(timeout_s, what):
+        async with clusters.within(timeout_s, what):
             await work(Side(cluster, progress))
 
-    session.run(who, bounded)
+    clusters.run(who, bounded)
 
 
 def show(who: Session, kind: Kind, peer: str, how: Shown) -> None:
@@ -80,7 +80,7 @@ async def tenant(
     text = given["nonce"] or await _given_nonce(side.cluster, here)
     signature = await handshake.signature_of(side, here, provider, text)
     if given["nonce"]:  # a Secret that was written by hand is left to its author
-        await objects.remove(side, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
+        await clusters.remove(side, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     where = Key(given["namespace"] or naming.tenant_namespace(consumer), consumer)
     proof = handshake.proof_of(key, consumer, signature)
     return forge.tenant(where, consumer, proof, metadata, given["proxyURL"])
@@ -120,7 +120,7 @@ async def _judged(side: Side, consumer: str) -> Object:
     if await side.cluster.get_live(keys.TENANT, where) is None:
         cure = f"apply what liqoctl generate tenant prints on {consumer}"
         raise click.ClickException(f"tenant {where} does not exist: {cure}")
-    found = await objects.until(
+    found = await clusters.until(
         side, keys.TENANT, where, lambda tenant: bool(forge.is_ready(tenant)),
         what=f"tenant {where} to be judged", why=forge.complaint,
     )  # fmt: skip
@@ -169,4 +169,4 @@ async def delete(side: Side, kind: Kind, peer: str) -> None:
     """Delete what ``kind`` says about ``peer``, and wait until it is gone."""
     for obj in await found(side.cluster, kind, peer):
         key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        await objects.remove(side, kind, key, why="what belongs to it is being removed")
+        await clusters.remove(side, kind, key, why="what belongs to it is being removed")

@@ -14,6 +14,7 @@ __all__ = [
     "Progress",
     "Side",
     "backup",
+    "clusters",
     "dashboardserver",
     "handshake",
     "identities",
@@ -27,7 +28,6 @@ __all__ = [
     "provider",
     "reflections",
     "removal",
-    "session",
     "slices",
     "suggesting",
     "versions",
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kube.client import ClusterClient as Client
     from liqoctl import (
         backup,
+        clusters,
         dashboardserver,
         handshake,
         identities,
@@ -52,16 +53,15 @@ if TYPE_CHECKING:
         provider,
         reflections,
         removal,
-        session,
         slices,
         suggesting,
         versions,
         virtualnodes,
         why,
     )
+    from liqoctl.clusters import Side
     from liqoctl.handshake import Peers
     from liqoctl.output import Progress
-    from liqoctl.session import Side
 
 else:
     Client = Peers = Progress = Side = object  # what annotations say

@@ -13,12 +13,11 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.remotecommand import Command
-from liqoctl import objects as work
-from liqoctl import versions
+from liqoctl import clusters, versions
+from liqoctl.clusters import Side
 from liqoctl.forge import manifests
 from liqoctl.forge import move as forge
 from liqoctl.forge.move import MoveOptions, MoveState, Step
-from liqoctl.session import Side
 
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 _TOLD_EACH: Final = 2**30
@@ -145,7 +144,7 @@ class Move:
         uid = objects.uid(claim)
         await self._cluster.delete(CLAIM, self._wanted.claim, uid=uid)
         async with self._bounded():
-            await work.until_gone(self._side, CLAIM, [self._wanted.claim], uids={uid})
+            await clusters.until_gone(self._side, CLAIM, [self._wanted.claim], uids={uid})
         self._side.info(f"{CLAIM} {self._wanted.claim}: deleted where it was")
 
     async def recreate(self, _claim: Object, copied: Object) -> None:
@@ -170,7 +169,7 @@ class Move:
     async def finish(self, _claim: Object, _copied: Object) -> None:
         """Delete the copy."""
         async with self._bounded():
-            await work.remove(self._side, CLAIM, self._wanted.copy)
+            await clusters.remove(self._side, CLAIM, self._wanted.copy)
 
     async def forget(self, claim: Object, _copied: Object) -> None:
         """Take the mark off the claim."""
@@ -205,7 +204,7 @@ class Move:
 
         async with self._bounded():
             what = f"a volume for {CLAIM} {key}"
-            await work.until(self._side, CLAIM, key, is_bound, what=what, why=_see_events)
+            await clusters.until(self._side, CLAIM, key, is_bound, what=what, why=_see_events)
 
     @contextlib.asynccontextmanager
     async def _mover(self, which: str, mounts: Mapping[str, str]) -> AsyncIterator[Key]:
@@ -216,7 +215,7 @@ class Move:
         made = await self._cluster.create(keys.POD, forge.mover(self._wanted, which, mounts))
         try:
             async with self._bounded():
-                await work.until(
+                await clusters.until(
                     self._side, keys.POD, key, _is_running,
                     what=f"pod {key}", why=forge.why_not_running,
                 )  # fmt: skip
@@ -224,7 +223,7 @@ class Move:
         finally:
             await self._cluster.delete(keys.POD, key, uid=objects.uid(made))
         async with self._bounded():
-            await work.until_gone(self._side, keys.POD, [key], uids={objects.uid(made)})
+            await clusters.until_gone(self._side, keys.POD, [key], uids={objects.uid(made)})
 
     async def _end(self, key: Key) -> None:
         left = await self._cluster.get_live(keys.POD, key)
@@ -234,7 +233,7 @@ class Move:
             raise self._no(f"pod {key} is in the way: rename it or remove it")
         uid = objects.uid(left)
         await self._cluster.delete(keys.POD, key, uid=uid)
-        await work.until_gone(self._side, keys.POD, [key], uids={uid})
+        await clusters.until_gone(self._side, keys.POD, [key], uids={uid})
 
     async def _pass(self, source: Key, target: Key) -> int:
         size = told = 0
@@ -260,7 +259,7 @@ class Move:
         await self._cluster.patch(CLAIM, key, {"metadata": metadata})
 
     def _bounded(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return work.within(self._timeout_s, f"{CLAIM} {self._wanted.claim}")
+        return clusters.within(self._timeout_s, f"{CLAIM} {self._wanted.claim}")
 
     def _no(self, why: str) -> click.ClickException:
         return click.ClickException(f"{CLAIM} {self._wanted.claim}: {why}")

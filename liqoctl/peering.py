@@ -13,12 +13,12 @@ from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from kube.cluster import Cluster, Selection
-from liqoctl import handshake, objects
+from liqoctl import clusters, handshake
 from liqoctl import slices as asking
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge import resourceslice, virtualnode
 from liqoctl.handshake import AS_USUAL, Authentication, Peers
-from liqoctl.session import Side
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ async def _until_ready(side: Side, node: str) -> None:
         return _not_ready(found, node)
 
     what = f"node {node} to be ready"
-    await objects.until(side, keys.NODE, Key("", node), is_ready, what=what, why=why)
+    await clusters.until(side, keys.NODE, Key("", node), is_ready, what=what, why=why)
     side.info(f"node {node}: ready")
 
 
@@ -137,7 +137,7 @@ async def forsake(side: Side, provider: str, *, waits: bool = True) -> str:
     for kind in (keys.RESOURCE_SLICE, keys.VIRTUAL_NODE, keys.NAMESPACE_MAP):
         for key in await _for_peer(side.cluster, kind, here, provider):
             why = "pods are leaving its node, as disruption budgets allow"
-            await objects.remove(side, kind, key, why=why, waits=waits)
+            await clusters.remove(side, kind, key, why=why, waits=waits)
     return here
 
 
@@ -167,19 +167,19 @@ async def unauthenticate(peers: Peers, end: End) -> None:
     if there:
         where = Key(there, peers.consumer_id)
         why = "what the consumer left there is being removed"
-        await objects.remove(peers.provider, keys.TENANT, where, why=why, waits=end.waits)
-        await objects.remove(peers.provider, keys.SECRET, Key(there, keys.NONCE_SECRET))
+        await clusters.remove(peers.provider, keys.TENANT, where, why=why, waits=end.waits)
+        await clusters.remove(peers.provider, keys.SECRET, Key(there, keys.NONCE_SECRET))
 
 
 async def _sign_off(side: Side, namespace: str, provider: str, *, waits: bool) -> None:
     name = naming.controlplane_identity(provider)
-    await objects.remove(side, keys.IDENTITY, Key(namespace, name), waits=waits)
+    await clusters.remove(side, keys.IDENTITY, Key(namespace, name), waits=waits)
     if waits:
         # They go after it; with them goes what the provider holds of this cluster.
-        await objects.until_gone(side, keys.RENEW, [Key(namespace, name)])
+        await clusters.until_gone(side, keys.RENEW, [Key(namespace, name)])
         secret = Key(namespace, naming.kubeconfig_secret(name))
-        await objects.until_gone(side, keys.SECRET, [secret])
-    await objects.remove(side, keys.SECRET, Key(namespace, keys.SIGNED_NONCE_SECRET))
+        await clusters.until_gone(side, keys.SECRET, [secret])
+    await clusters.remove(side, keys.SECRET, Key(namespace, keys.SIGNED_NONCE_SECRET))
 
 
 async def _delete_namespaces(peers: Peers) -> None:
@@ -191,7 +191,7 @@ async def _delete_namespaces(peers: Peers) -> None:
                 message = f"namespace {name} is kept: {kind}s in it serve the other direction"
                 raise click.ClickException(f"{message}; unpeer that way first")
         if name:
-            await objects.remove(side, keys.NAMESPACE, Key("", name))
+            await clusters.remove(side, keys.NAMESPACE, Key("", name))
 
 
 async def _any(cluster: Cluster, kind: Kind, namespace: str) -> bool:
@@ -208,12 +208,12 @@ async def force(side: Side, provider: str) -> None:
     )
     here = await handshake.tenant_namespace(side.cluster, provider)
     orphans = await _twins(side.cluster, here, provider) if here else []
-    await objects.keep(side, keys.FOREIGN_CLUSTER, wanted)
+    await clusters.keep(side, keys.FOREIGN_CLUSTER, wanted)
     if not await forsake(side, provider):
         return
     await _sign_off(side, here, provider, waits=True)
     if not await _any(side.cluster, keys.TENANT, here):
-        await objects.remove(side, keys.NAMESPACE, Key("", here))
+        await clusters.remove(side, keys.NAMESPACE, Key("", here))
     side.warning(f"left on {provider}: the tenant of this cluster, {_told(orphans)}")
     side.warning("should it come back, its administrator removes them: liqoctl delete tenant")
 

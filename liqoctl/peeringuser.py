@@ -14,9 +14,9 @@ from apis.objects import Key, Object
 from certs import kubeconfig, pki
 from kube import clock
 from kube.cluster import Selection
-from liqoctl import handshake, objects
+from liqoctl import clusters, handshake
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
-from liqoctl.session import Side
 
 
 async def generate(side: Side, consumer: str, liqo: str, lifetime: timedelta) -> bytes:
@@ -34,7 +34,7 @@ async def generate(side: Side, consumer: str, liqo: str, lifetime: timedelta) ->
     key = pki.new_key()
     certificate = await _certificate(side, key, consumer, name, lifetime)
     for kind, wanted in forge.grants(consumer, name, namespace, liqo):
-        await objects.keep(side, kind, wanted)
+        await clusters.keep(side, kind, wanted)
     access = side.cluster.access
     provider = await handshake.cluster_id(side.cluster, liqo)
     return kubeconfig.forge(
@@ -60,7 +60,7 @@ async def _certificate(
     where = objects_.key_of(made)
     approval = forge.approval(made, times.seconds(clock.now()))
     await side.cluster.patch(kind, where, approval, subresource="approval")
-    signed = await objects.until(
+    signed = await clusters.until(
         side, kind, where, lambda found: bool(_signed(found)), what=f"the certificate {where}"
     )
     return _signed(signed)
@@ -80,7 +80,7 @@ async def delete(side: Side, consumer: str) -> None:
     if not found:
         raise click.ClickException(f"{consumer} has no peering user")
     for key in found:
-        await objects.remove(side, keys.ROLE_BINDING, key)
+        await clusters.remove(side, keys.ROLE_BINDING, key)
 
 
 async def _bindings(side: Side, consumer: str) -> list[Key]:

@@ -14,14 +14,13 @@ from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
+from liqoctl import clusters
 from liqoctl import output as output_
-from liqoctl import session
 from liqoctl import slices as slices_
+from liqoctl.clusters import Side, until, within
 from liqoctl.forge import sharing as forge
-from liqoctl.objects import until, within
 from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.session import Side
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -60,7 +59,7 @@ def drain_tenant(who: Session, name: str, *, timeout_s: float, is_forced: bool) 
             async with within(timeout_s, f"making tenant {name} {DRAINED}"):
                 await _give_up(side, key, timeout_s, is_forced=is_forced)
 
-    session.run(who, work)
+    clusters.run(who, work)
 
 
 async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -> None:
@@ -249,7 +248,7 @@ def _run(
         async with within(timeout_s, what):
             await work(Side(cluster, progress))
 
-    session.run(who, bounded)
+    clusters.run(who, bounded)
 
 
 async def _mark(side: Side, obj: Object, wanted: Object) -> None:
@@ -327,7 +326,7 @@ def set_sharing(who: Session, wanted: forge.Wanted, output: str | None) -> None:
             return
         await _keep_policy(Side(cluster, progress), existing, manifest, is_copy=bool(default))
 
-    session.run(who, work)
+    clusters.run(who, work)
 
 
 async def _keep_policy(
@@ -355,7 +354,7 @@ def get_sharing(who: Session, output: str | None) -> None:
             return
         output_.table([forge.HEADER, *forge.rows(found)])
 
-    session.run(who, work)
+    clusters.run(who, work)
 
 
 async def _seen(cluster: Cluster) -> forge.Seen:

@@ -13,9 +13,9 @@ from apis.authentication import AuthParams
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Consumer, Entrance, Verdict
-from liqoctl.session import Side
 
 _NOTHING = Entrance("")
 _API_SERVERS = f"{keys.SERVICE_NAME}=kubernetes"

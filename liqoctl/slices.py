@@ -17,13 +17,13 @@ from apis.objects import Key, Kind, Object
 from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import objects, session, virtualnodes
+from liqoctl import clusters, virtualnodes
 from liqoctl import output as output_
+from liqoctl.clusters import Side
 from liqoctl.forge import peering
 from liqoctl.forge import resourceslice as forge
 from liqoctl.options import Session
 from liqoctl.output import Progress, Shown
-from liqoctl.session import Side
 
 
 def create(
@@ -40,7 +40,7 @@ def create(
         namespace = wanted.namespace or naming.tenant_namespace(wanted.cluster_id)
         output_.dump([forge.manifest(replace(wanted, namespace=namespace))], output)
     else:
-        session.run(who, work)
+        clusters.run(who, work)
 
 
 async def _create(side: Side, wanted: forge.SliceOptions, timeout_s: float) -> None:
@@ -77,7 +77,7 @@ async def ask(
     manifest = forge.manifest(wanted)
     key = objects_.key_of(manifest)
     before = await side.cluster.get_live(keys.RESOURCE_SLICE, key)
-    await objects.keep(side, keys.RESOURCE_SLICE, forge.named(wanted), new=manifest)
+    await clusters.keep(side, keys.RESOURCE_SLICE, forge.named(wanted), new=manifest)
     what = f"resourceslice {key} to be answered"
     found = await _until(side, key, peering.is_answered, what, timeout_s)
 
@@ -102,7 +102,7 @@ async def _until(
     why = peering.told_answers
     try:
         async with asyncio.timeout(timeout_s):
-            return await objects.until(side, keys.RESOURCE_SLICE, key, is_done, what=what, why=why)
+            return await clusters.until(side, keys.RESOURCE_SLICE, key, is_done, what=what, why=why)
     except TimeoutError:
         return await side.cluster.get_live(keys.RESOURCE_SLICE, key)
 
@@ -136,14 +136,14 @@ def delete(who: Session, key: Key, deletion: Deletion) -> None:
         try:
             async with waiting.while_moving(deletion.timeout_s, look, progress.info):
                 why = "pods are leaving its nodes, as disruption budgets allow"
-                await objects.remove(side, keys.RESOURCE_SLICE, where, why=why)
+                await clusters.remove(side, keys.RESOURCE_SLICE, where, why=why)
         except TimeoutError:
             message = f"resourceslice {where} is still being deleted"
             stuck = f"nothing has changed for {deletion.timeout_s:g}s"
             cure = "the same command goes on from here"
             raise click.ClickException(f"{message}: {stuck}; {cure}") from None
 
-    session.run(who, work)
+    clusters.run(who, work)
 
 
 async def find(
@@ -183,4 +183,4 @@ def show(who: Session, kind: Kind, names: Sequence[str], how: Shown) -> None:
             raise click.ClickException(f"{kind} {', '.join(sorted(missing))} does not exist")
         output_.show(kind, found, how, is_list=len(names) != 1)
 
-    session.run(who, work)
+    clusters.run(who, work)

@@ -10,7 +10,7 @@ from apis import keys
 from apis.objects import Kind
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from liqoctl import session
+from liqoctl import clusters
 from liqoctl.options import Session
 from liqoctl.output import Progress
 
@@ -48,7 +48,7 @@ def names(who: Session, kind: Kind, prefix: str) -> list[str]:
             listed = await cluster.list(Selection(kind, _Named, where if kind.namespaced else ""))
         found.update(key.name for key in listed.items)
 
-    session.run(who, work, needs_install=False)
+    clusters.run(who, work, needs_install=False)
     return _first(found, prefix)
 
 

@@ -28,11 +28,11 @@ def backup(session: Session, *, is_key: bool) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         read = lazy.backup.key_pair if is_key else lazy.backup.user_objects
         lazy.output.dump(await read(cluster), "yaml")
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)
 
 
 # ``liqoctl bundle`` -------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def bundle(session: Session, path: Path) -> None:
     version = importlib.metadata.version("pyliqo")
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         await lazy.backup.write_bundle(cluster, progress, path, version)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

@@ -34,7 +34,7 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
     """
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         server = lazy.dashboardserver
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -49,4 +49,4 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
                 await asyncio.to_thread(webbrowser.open, page)
             await asyncio.Event().wait()
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

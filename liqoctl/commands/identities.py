@@ -40,7 +40,7 @@ def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> No
 
     async def work(side: Side) -> None:
         # Else a namespace is made, and waited for.
-        await lazy.session.check_installed(side.cluster, session)
+        await lazy.clusters.check_installed(side.cluster, session)
         await lazy.identities.create_nonce(side, remote_cluster_id)
 
     lazy.identities.run(session, "creating the nonce", timeout, work)

@@ -54,7 +54,7 @@ def info(
         else:
             lazy.info.show_field(_picked(forge.pick, told, path), output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)
     _end(context, told, exit_code=exit_code)
 
 
@@ -93,7 +93,7 @@ def info_peer(  # noqa: PLR0913  # one argument a flag
         else:
             lazy.info.show_field(_picked(forge.pick_of_peers, told, path), output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)
     _end(context, told, exit_code=exit_code)
 
 

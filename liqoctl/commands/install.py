@@ -127,7 +127,7 @@ def install(  # each a flag
         _, manifests = lazy.installation.rendered(wanted, default)
         lazy.output.dump(manifests, output)
     else:
-        lazy.session.run(session, rehearse if dry_run else work, needs_install=False)
+        lazy.clusters.run(session, rehearse if dry_run else work, needs_install=False)
 
 
 def _wanted(  # noqa: PLR0913  # one argument a flag
@@ -195,7 +195,7 @@ def uninstall(session: Session, timeout: float) -> None:
             message = f"not all is gone after {timeout:g}s: run the same command again"
             raise click.ClickException(message) from None
 
-    lazy.session.run(session, work, needs_install=False)
+    lazy.clusters.run(session, work, needs_install=False)
 
 
 def _check_namespace(session: Session) -> None:

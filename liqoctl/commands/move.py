@@ -78,10 +78,10 @@ def move_volume(
     async def work(cluster: Client, progress: Progress) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
         wanted = move_.MoveOptions(Key(namespace, name), target_node, image, resources)
-        side = lazy.session.Side(cluster, progress)
+        side = lazy.clusters.Side(cluster, progress)
         await lazy.move.move(side, wanted, timeout_s=timeout)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)
 
 
 def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:

@@ -119,7 +119,7 @@ def offload_namespace(
     if output and not is_dry and ns_selector is None:  # by names alone that needs no cluster
         lazy.output.dump(_manifests(names, wanted), output)
     else:
-        lazy.session.run(session, work)
+        lazy.clusters.run(session, work)
 
 
 def _manifests(names: Iterable[str], wanted: forge.OffloadOptions) -> list[Object]:
@@ -176,9 +176,9 @@ def unoffload_namespace(
     removal = lazy.offloading.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         chosen = lazy.offloading.Chosen(names, ns_selector)
         found = await lazy.offloading.namespaces(cluster, chosen)
         await lazy.offloading.unoffload(cluster, progress, found, removal)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

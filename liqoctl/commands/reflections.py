@@ -25,4 +25,4 @@ def get_reflections(session: Session, output: str) -> None:
         else:
             lazy.output.dump([lazy.reflections.told(found)], output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

@@ -26,7 +26,7 @@ def get_values(session: Session, output: str) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         lazy.output.dump([await lazy.installation.kept(cluster)], output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

@@ -35,6 +35,6 @@ def version(session: Session, *, client: bool, output: str) -> None:
             told.update(await lazy.versions.of_server(cluster, session.namespace))
 
     if not client:
-        lazy.session.run(session, work, needs_install=False)
+        lazy.clusters.run(session, work, needs_install=False)
     if output != "text":
         lazy.output.dump([told], output)

@@ -92,7 +92,7 @@ def create_virtualnode(
     if output and not wanted.slice_name:  # only the resources of a slice need a cluster
         lazy.output.dump([forge.printed(forge.from_flags(wanted))], output)
     else:
-        lazy.session.run(session, work)
+        lazy.clusters.run(session, work)
 
 
 @dataclass(frozen=True)
@@ -177,4 +177,4 @@ def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
     async def work(cluster: Client, progress: Progress) -> None:
         await lazy.virtualnodes.delete(cluster, progress, Key(session.namespace, name), deletion)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

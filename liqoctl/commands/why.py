@@ -42,7 +42,7 @@ def why_pod(name: str, output: str, session: Session) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
         lazy.why.show(await lazy.why.pod(cluster, Key(namespace, name)), output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)
 
 
 NAMESPACE_EXAMPLES = options.examples(
@@ -65,7 +65,7 @@ def why_namespace(name: str, output: str, session: Session) -> None:
     """
 
     async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.session.check_installed(cluster, session)
+        await lazy.clusters.check_installed(cluster, session)
         lazy.why.show(await lazy.why.namespace(cluster, name), output)
 
-    lazy.session.run(session, work)
+    lazy.clusters.run(session, work)

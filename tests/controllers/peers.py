@@ -46,8 +46,8 @@ from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
 from kube.events import Recorder
 from kube.reconcile import Reconciler, TerminalError
+from liqoctl.clusters import Side
 from liqoctl.output import Progress
-from liqoctl.session import Side
 from tests import signers
 from tests.controllers.support import ensure_namespace
 from tests.fakes import FakeCluster

@@ -12,11 +12,11 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import errors
+from liqoctl.clusters import Side
 from liqoctl.forge import move as move_
 from liqoctl.forge.move import MoveOptions
 from liqoctl.move import Move
 from liqoctl.output import Progress
-from liqoctl.session import Side
 from tests import factories
 from tests.fakes import FakeCluster
 

@@ -17,12 +17,11 @@ from certs import identity, kubeconfig, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
-from liqoctl import handshake, identities, options, output, peering
-from liqoctl import objects as work
+from liqoctl import clusters, handshake, identities, options, output, peering
 from liqoctl.__main__ import cli
+from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.output import Progress
-from liqoctl.session import Side
 from tests.fakes import FakeCluster
 
 SPACE = "liqo-tenant-milan"
@@ -284,8 +283,8 @@ async def test_a_command_that_takes_too_long_says_for_what_it_waited(
     here, where = side(fake), Key(SPACE, "milan")
 
     with pytest.raises(click.ClickException, match="the same command goes on from here"):
-        async with work.within(timedelta(milliseconds=50).total_seconds(), "peering"):
-            await work.until(
+        async with clusters.within(timedelta(milliseconds=50).total_seconds(), "peering"):
+            await clusters.until(
                 here, keys.TENANT, where, lambda found: found is not None, what="a tenant"
             )
 
@@ -304,8 +303,8 @@ async def test_a_removal_is_waited_for_as_long_as_something_of_it_changes() -> N
         await fake.patch(keys.VIRTUAL_NODE, where, {"metadata": {"finalizers": None}})
 
     draining = asyncio.create_task(drain())
-    async with work.within(8 * pace_s, "unpeering"):
-        await work.remove(side(fake), keys.VIRTUAL_NODE, where)
+    async with clusters.within(8 * pace_s, "unpeering"):
+        await clusters.remove(side(fake), keys.VIRTUAL_NODE, where)
 
     await draining
 

@@ -11,11 +11,11 @@ from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from liqoctl import handshake
+from liqoctl.clusters import Side
 from liqoctl.forge import peering
 from liqoctl.forge.peering import Consumer, Entrance, Verdict
 from liqoctl.handshake import Authentication, Peers
 from liqoctl.output import Progress
-from liqoctl.session import Side
 from tests.fakes import FakeCluster
 
 KNOWN = "https://milan.example:6443"

@@ -18,13 +18,13 @@ from kube.cluster import Cluster, Selection
 from kube.waiting import Left
 from liqoctl import installation, offloading, slices, virtualnodes
 from liqoctl import removal as uninstalling
+from liqoctl.clusters import Side
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import resourceslice
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.offloading import Chosen, Removal
 from liqoctl.output import Progress
-from liqoctl.session import Side
 from liqoctl.virtualnodes import Deletion
 from tests import factories
 from tests.fakes import FakeCluster
