@@ -15,7 +15,7 @@ __all__ = [
     "Side",
     "backup",
     "clusters",
-    "dashboardserver",
+    "dashboard",
     "handshake",
     "identities",
     "info",
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from liqoctl import (
         backup,
         clusters,
-        dashboardserver,
+        dashboard,
         handshake,
         identities,
         info,

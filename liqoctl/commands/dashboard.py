@@ -35,7 +35,7 @@ def dashboard(session: Session, port: int, *, browser: bool) -> None:
 
     async def work(cluster: Client, progress: Progress) -> None:
         await lazy.clusters.check_installed(cluster, session)
-        server = lazy.dashboardserver
+        server = lazy.dashboard
         async with contextlib.AsyncExitStack() as stack:
             try:
                 url = await stack.enter_async_context(server.serving(cluster, port))

@@ -17,9 +17,8 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import client, errors
 from kube.cluster import Cluster
-from liqoctl import dashboardserver
-from liqoctl.dashboard import Board
-from liqoctl.dashboardserver import News, Site
+from liqoctl import dashboard
+from liqoctl.dashboard import Board, PanelUpdates, Site
 from liqoctl.forge import dashboard as forge
 from liqoctl.forge.dashboard import Certificate, Seen
 from sandbox.controlplane import Plane
@@ -101,10 +100,10 @@ def test_what_others_wrote_is_one_short_line() -> None:
 
 @pytest.fixture
 async def site() -> FlaskClient:
-    news = News()
+    news = PanelUpdates()
     board, loop = Board(FakeCluster(), news.tell), asyncio.get_running_loop()
     news.end()
-    return dashboardserver.application(Site(board, loop, news), TOKEN, PORT).test_client()
+    return dashboard.application(Site(board, loop, news), TOKEN, PORT).test_client()
 
 
 async def asked(site: FlaskClient, path: str, host: str = "", method: str = "GET") -> Any:
@@ -147,7 +146,7 @@ async def test_who_has_the_url_reads_and_nobody_else(
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
-    folder = Path(dashboardserver.__file__).parent.parent / "page"
+    folder = Path(dashboard.__file__).parent.parent / "page"
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     assert set(texts) == {"index.html", "page.css", "page.js"}
     for text in texts.values():
@@ -162,7 +161,7 @@ def test_the_page_needs_nothing_from_elsewhere() -> None:
 async def told(cluster: Cluster, act: Any) -> tuple[Object, Object]:
     """Return the pods before and after ``act``, of which the stream of events tells."""
     async with (
-        dashboardserver.serving(cluster) as url,
+        dashboard.serving(cluster) as url,
         aiohttp.ClientSession() as session,
         session.get(f"{url}events") as events,
         asyncio.timeout(60),
@@ -252,7 +251,7 @@ async def test_no_process_has_the_token_among_its_arguments(
 
 async def test_the_end_is_an_end_for_all_who_read() -> None:
     async with aiohttp.ClientSession() as session:
-        async with dashboardserver.serving(FakeCluster()) as url:
+        async with dashboard.serving(FakeCluster()) as url:
             events = await session.get(f"{url}events")
             await events.content.readuntil(b"\n\n")
         with pytest.raises(aiohttp.ClientConnectionError):
@@ -267,8 +266,8 @@ async def test_a_browser_shows_it(tmp_path: Path) -> None:
     cluster = FakeCluster()
     await demo.fill(cluster, evil)
     async with contextlib.AsyncExitStack() as stack:
-        url = await stack.enter_async_context(dashboardserver.serving(cluster))
-        start = stack.enter_context(dashboardserver.redirecting(url))
+        url = await stack.enter_async_context(dashboard.serving(cluster))
+        start = stack.enter_context(dashboard.redirecting(url))
         page = await stack.enter_async_context(browser.opened(start, tmp_path))
         await page.until("document.querySelectorAll('#panel-pods tbody tr').length === 3")
         await page.until("document.getElementById('link-certificates').textContent.includes('(1)')")
