@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identities, reflections, slices, values, virtualnode
+from liqoctl.commands import identity, reflections, resourceslice, values, virtualnode
 from liqoctl.commands.backup import backup, bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
@@ -15,7 +15,7 @@ from liqoctl.commands.info import info
 from liqoctl.commands.install import install, uninstall
 from liqoctl.commands.move import move
 from liqoctl.commands.offload import offload, unoffload
-from liqoctl.commands.peering import authenticate, peer, unauthenticate, unpeer
+from liqoctl.commands.peer import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
 from liqoctl.commands.version import version
 from liqoctl.commands.why import why
@@ -46,7 +46,7 @@ COMMANDS = (
     force, generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon,
     uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
-KINDS = (identities, reflections, slices, values, virtualnode)
+KINDS = (identity, reflections, resourceslice, values, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

@@ -19,7 +19,7 @@ from kube import errors, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import outdated, upgrade
-from liqoctl.forge import manifests as manifests_
+from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.output import Progress
@@ -32,7 +32,7 @@ _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 def manifests(folders: Iterable[str] = ("",)) -> list[Object]:
     """Return the objects of these kustomizations of this version, as they are."""
     files = dict(_documents(importlib.resources.files("manifests")))
-    return [obj for folder in folders for obj in manifests_.everything(files, folder)]
+    return [obj for folder in folders for obj in forge.everything(files, folder)]
 
 
 def _documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[Object]]]:
@@ -61,7 +61,7 @@ async def install(
     await _apply(cluster, progress, widened)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
     with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
-        await _all(cluster, keys.DEPLOYMENT, deployments, manifests_.is_rolled_out)
+        await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     progress.info(f"{len(deployments)} Deployments are available, with image {image}")
     await _take_back(cluster, progress, made, widened)
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
@@ -79,29 +79,27 @@ async def rehearse(
         click.ClickException: something is refused; the message has all of it.
     """
     _, made = await _completed(cluster, wanted, default_image)
-    old = await outdated.find(cluster, [*made, manifests_.cluster_id("")], MANAGER)
+    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
     lines = [await _rehearsed(cluster, obj) for obj in made]
     refused = [line for line, is_refused in lines if is_refused]
     if refused:
         raise click.ClickException("\n  ".join(["the API server refuses:", *refused]))
-    gone = [
-        manifests_.rehearsed(obj, "deleted") for obj in old if not manifests_.is_prerequisite(obj)
-    ]
+    gone = [forge.rehearsed(obj, "deleted") for obj in old if not forge.is_prerequisite(obj)]
     said = [*(line for line, _ in lines), *gone]
     return [f"{line} (server dry run)" for line in said]
 
 
 async def _rehearsed(cluster: ClusterClient, obj: Object) -> tuple[str, bool]:
     """Return what would become of ``obj``, and whether it is refused."""
-    kind = manifests_.kind_of(obj)
+    kind = forge.kind_of(obj)
     try:
         found = await cluster.get_live(kind, key_of(obj))
         made = await cluster.apply(kind, obj, manager=MANAGER, is_dry=True)
     except errors.NotFoundError:  # its kind, or its namespace
-        return manifests_.rehearsed(obj, "created"), False
+        return forge.rehearsed(obj, "created"), False
     except (errors.ForbiddenError, errors.InvalidError) as error:
-        return f"{manifests_.rehearsed(obj, 'refused')}: {error}", True
-    return manifests_.rehearsed(obj, manifests_.outcome(found, made)), False
+        return f"{forge.rehearsed(obj, 'refused')}: {error}", True
+    return forge.rehearsed(obj, forge.outcome(found, made)), False
 
 
 async def _completed(
@@ -110,13 +108,13 @@ async def _completed(
     """Return what ``rendered`` does, with what the installation in ``cluster`` keeps."""
     version = await _check(cluster, wanted)
     there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
-    default_image = manifests_.image_of(there) if there else default_image
+    default_image = forge.image_of(there) if there else default_image
     is_enforced = wanted.is_enforced
     if is_enforced is None and there:
-        is_enforced = manifests_.is_enforced(there)
+        is_enforced = forge.is_enforced(there)
     said = values.merged(await kept(cluster), wanted.values)
     wanted = replace(wanted, values=said, is_enforced=is_enforced)
-    return rendered(wanted, default_image, manifests_.folders(version))
+    return rendered(wanted, default_image, forge.folders(version))
 
 
 def rendered(
@@ -136,7 +134,7 @@ def rendered(
         raise click.ClickException(f"settings: {error}") from error
     image = wanted.image or settings.image or default_image
     given = values.applied(manifests(folders), settings)
-    made = manifests_.customised(given, replace(wanted, image=image))
+    made = forge.customised(given, replace(wanted, image=image))
     if not said:
         return image, made
     text = yaml.dump(said, Dumper=yaml.CSafeDumper)
@@ -166,14 +164,12 @@ async def _take_back(
 ) -> None:
     """Remove what an older version had: rights last, since its controllers ran until now."""
     narrowed = [one for one, wide in zip(made, widened, strict=True) if one is not wide]
-    old = await outdated.find(cluster, [*made, manifests_.cluster_id("")], MANAGER)
+    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
     if narrowed or old:
         await upgrade.until_bound(cluster, progress)
     for obj in narrowed:
         await _apply_one(cluster, obj)
-        progress.info(
-            f"{manifests_.kind_of(obj)} {key_of(obj)}: rights of an older version removed"
-        )
+        progress.info(f"{forge.kind_of(obj)} {key_of(obj)}: rights of an older version removed")
     await outdated.remove(cluster, progress, old)
 
 
@@ -183,7 +179,7 @@ async def refuse_liqo(cluster: Cluster) -> None:
     Raises:
         click.ClickException: the message says how to move from it.
     """
-    chart = manifests_.chart_of_liqo(await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS))
+    chart = forge.chart_of_liqo(await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS))
     if chart:
         raise click.ClickException(
             f"this cluster runs Liqo (deployment {_CONTROLLERS}, chart {chart}), and only one of "
@@ -196,8 +192,8 @@ async def _check(cluster: ClusterClient, wanted: InstallOptions) -> Object:
     """Return the version of the API server, unless pyliqo cannot be installed there."""
     await refuse_liqo(cluster)
     version = await cluster.version()
-    if not manifests_.is_supported(version):
-        has, least = version.get("gitVersion", "unknown"), ".".join(map(str, manifests_.LEAST))
+    if not forge.is_supported(version):
+        has, least = version.get("gitVersion", "unknown"), ".".join(map(str, forge.LEAST))
         raise click.ClickException(
             f"this cluster runs Kubernetes {has}: {least} or later is needed"
         )
@@ -215,21 +211,21 @@ def _name_in(config: Object | None) -> str:
 
 
 async def _apply(cluster: Cluster, progress: Progress, made: Sequence[Object]) -> None:
-    first = [obj for obj in made if manifests_.is_prerequisite(obj)]
+    first = [obj for obj in made if forge.is_prerequisite(obj)]
     kinds = [key_of(obj) for obj in first if obj["kind"] != keys.NAMESPACE.kind]
     for obj in first:
-        await cluster.apply(manifests_.kind_of(obj), obj, manager=MANAGER)
+        await cluster.apply(forge.kind_of(obj), obj, manager=MANAGER)
     with progress.waiting(f"{len(kinds)} kinds"):
-        await _all(cluster, keys.CUSTOM_RESOURCE_DEFINITION, kinds, manifests_.is_established)
+        await _all(cluster, keys.CUSTOM_RESOURCE_DEFINITION, kinds, forge.is_established)
     for obj in made:
-        if not manifests_.is_prerequisite(obj):
+        if not forge.is_prerequisite(obj):
             await _apply_one(cluster, obj)
     progress.info(f"{len(made)} objects applied, {len(kinds)} kinds among them")
 
 
 async def _apply_one(cluster: Cluster, obj: Object) -> None:
     """Apply ``obj``; a ProviderPolicy has other writers, so what is not said of it stays."""
-    kind = manifests_.kind_of(obj)
+    kind = forge.kind_of(obj)
     if kind != keys.PROVIDER_POLICY:
         if "webhooks" in obj:
             await _forget_old_hooks(cluster, kind, obj)
@@ -242,7 +238,7 @@ async def _apply_one(cluster: Cluster, obj: Object) -> None:
 
 async def _forget_old_hooks(cluster: Cluster, kind: Kind, obj: Object) -> None:
     key = key_of(obj)
-    if changes := manifests_.without_old_hooks(await cluster.get_live(kind, key), obj):
+    if changes := forge.without_old_hooks(await cluster.get_live(kind, key), obj):
         await cluster.patch(kind, key, changes)
 
 
@@ -260,5 +256,5 @@ async def obstacles(cluster: Cluster) -> str:
         (await cluster.list(Selection(kind, Object, keys.LIQO_NAMESPACE))).items.values()
         for kind in (keys.POD, keys.DEPLOYMENT)
     ]
-    reasons = manifests_.obstacles(pods, deployments)
+    reasons = forge.obstacles(pods, deployments)
     return "; ".join(reasons) or f"see the pods of namespace {keys.LIQO_NAMESPACE}"

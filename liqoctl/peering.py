@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from kube.cluster import Cluster, Selection
 from liqoctl import clusters, handshake
-from liqoctl import slices as asking
+from liqoctl import resourceslice as asking
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge import resourceslice, virtualnode

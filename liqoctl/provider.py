@@ -14,9 +14,8 @@ from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
-from liqoctl import clusters
+from liqoctl import clusters, resourceslice
 from liqoctl import output as output_
-from liqoctl import slices as slices_
 from liqoctl.clusters import Side, until, within
 from liqoctl.forge import sharing as forge
 from liqoctl.options import Session
@@ -222,7 +221,7 @@ def cordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> 
     """Let no more pods of a slice in."""
 
     async def work(side: Side) -> None:
-        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
         await _mark(side, found, {keys.CORDON: "true"})
         await _until_quota_closed(side, _quota_of(found))
         side.info(f"resourceslice {objects.key_of(found)}: cordoned")
@@ -234,7 +233,7 @@ def uncordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -
     """Let pods of a slice in again, also after a drain."""
 
     async def work(side: Side) -> None:
-        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
         await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None})
         side.info(f"resourceslice {objects.key_of(found)}: not cordoned any more")
 
@@ -275,7 +274,7 @@ def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> N
     """Have the consumer evict all pods of a slice, and wait until none is left."""
 
     async def work(side: Side) -> None:
-        found = await slices_.find(side.cluster, key, consumer=consumer, is_replica=True)
+        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
         await _drain(side, found)
 
     _run(who, f"draining resourceslice {key}", timeout_s, work)

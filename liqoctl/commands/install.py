@@ -10,7 +10,7 @@ import click
 
 from apis import keys
 from liqoctl import lazy, options
-from liqoctl.forge import manifests as manifests_
+from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.lazy import Client, Progress
 from liqoctl.options import Session
@@ -106,7 +106,7 @@ def install(  # each a flag
     _check_namespace(session)
     wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
 
-    default = f"{manifests_.IMAGE}:{importlib.metadata.version('pyliqo')}"
+    default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
 
     async def rehearse(cluster: Client, _progress: Progress) -> None:
         async with asyncio.timeout(timeout):
@@ -140,10 +140,10 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
     files: tuple[dict[str, Any], ...],
     api_server_url: str,
     api_server_ca: TextIO | None,
-) -> manifests_.InstallOptions:
+) -> forge.InstallOptions:
     if cluster_id:
         try:
-            manifests_.check_cluster_id(cluster_id)
+            forge.check_cluster_id(cluster_id)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--cluster-id") from error
     server = {
@@ -163,7 +163,7 @@ def _wanted(  # noqa: PLR0913  # one argument a flag
         }
         hint = ", ".join(flag for flag, value in given.items() if value)
         raise click.BadParameter(str(error), param_hint=hint) from error
-    return manifests_.InstallOptions(
+    return forge.InstallOptions(
         cluster_id=cluster_id,
         image=image,
         node_labels=options.merged_pairs(cluster_labels),
@@ -190,7 +190,9 @@ def uninstall(session: Session, timeout: float) -> None:
     async def work(cluster: Client, progress: Progress) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await lazy.removal.uninstall(cluster, progress, lazy.removal.Removal(confirm))
+                await lazy.uninstall.uninstall(
+                    cluster, progress, lazy.uninstall.UninstallOptions(confirm)
+                )
         except TimeoutError:
             message = f"not all is gone after {timeout:g}s: run the same command again"
             raise click.ClickException(message) from None

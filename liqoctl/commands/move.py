@@ -8,7 +8,7 @@ import click
 from apis import quantity
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.forge import move as move_
+from liqoctl.forge import move as forge
 from liqoctl.lazy import Client, Progress
 from liqoctl.options import Session
 
@@ -77,7 +77,7 @@ def move_volume(
 
     async def work(cluster: Client, progress: Progress) -> None:
         namespace = session.namespace or cluster.access.namespace or "default"
-        wanted = move_.MoveOptions(Key(namespace, name), target_node, image, resources)
+        wanted = forge.MoveOptions(Key(namespace, name), target_node, image, resources)
         side = lazy.clusters.Side(cluster, progress)
         await lazy.move.move(side, wanted, timeout_s=timeout)
 

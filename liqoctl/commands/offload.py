@@ -102,19 +102,19 @@ def offload_namespace(
     wanted = forge.OffloadOptions(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
     _check(names, ns_selector, wanted)
 
-    chosen = lazy.offloading.Chosen(names, ns_selector)
+    chosen = lazy.offload.Chosen(names, ns_selector)
     if wanted.remote_name and not wanted.chosen_name:
         lazy.output.Progress().warning(forge.NAME_IGNORED)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        made = _manifests(await lazy.offloading.namespaces(cluster, chosen), wanted)
+        made = _manifests(await lazy.offload.namespaces(cluster, chosen), wanted)
         if is_dry:
             await _would_reflect(cluster, progress, made)
         elif output:
             lazy.output.dump(made, output)
         else:
             fields = wanted.fields()
-            await lazy.offloading.offload(cluster, progress, made, fields=fields, timeout_s=timeout)
+            await lazy.offload.offload(cluster, progress, made, fields=fields, timeout_s=timeout)
 
     if output and not is_dry and ns_selector is None:  # by names alone that needs no cluster
         lazy.output.dump(_manifests(names, wanted), output)
@@ -173,12 +173,12 @@ def unoffload_namespace(
         raise click.UsageError("name a namespace, or give --ns-selector")
 
     confirm = functools.partial(options.confirm, session)
-    removal = lazy.offloading.Removal(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
+    removal = lazy.offload.OffloadingRemoval(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
 
     async def work(cluster: Client, progress: Progress) -> None:
         await lazy.clusters.check_installed(cluster, session)
-        chosen = lazy.offloading.Chosen(names, ns_selector)
-        found = await lazy.offloading.namespaces(cluster, chosen)
-        await lazy.offloading.unoffload(cluster, progress, found, removal)
+        chosen = lazy.offload.Chosen(names, ns_selector)
+        found = await lazy.offload.namespaces(cluster, chosen)
+        await lazy.offload.unoffload(cluster, progress, found, removal)
 
     lazy.clusters.run(session, work)

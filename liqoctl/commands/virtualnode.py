@@ -84,10 +84,10 @@ def create_virtualnode(
 
     async def work(cluster: Client, progress: Progress) -> None:
         if output:
-            made = await lazy.virtualnodes.manifest(cluster, wanted)
+            made = await lazy.virtualnode.manifest(cluster, wanted)
             lazy.output.dump([forge.printed(made)], output)
         else:
-            await lazy.virtualnodes.create(cluster, progress, wanted, timeout_s=timeout)
+            await lazy.virtualnode.create(cluster, progress, wanted, timeout_s=timeout)
 
     if output and not wanted.slice_name:  # only the resources of a slice need a cluster
         lazy.output.dump([forge.printed(forge.from_flags(wanted))], output)
@@ -172,9 +172,9 @@ def delete_virtualnode(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = lazy.virtualnodes.Deletion(functools.partial(options.confirm, session), timeout)
+    deletion = lazy.virtualnode.NodeDeletion(functools.partial(options.confirm, session), timeout)
 
     async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.virtualnodes.delete(cluster, progress, Key(session.namespace, name), deletion)
+        await lazy.virtualnode.delete(cluster, progress, Key(session.namespace, name), deletion)
 
     lazy.clusters.run(session, work)

@@ -17,7 +17,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from liqoctl import handshake, peering, provider, virtualnodes
+from liqoctl import handshake, peering, provider, virtualnode
 from liqoctl.forge import peering as forge
 from liqoctl.forge.virtualnode import Wanted
 from liqoctl.peering import End
@@ -168,11 +168,11 @@ async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_i
         hard = {"cpu": "2", "memory": "4Gi", "pods": "110"}
         wanted = Wanted("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
 
-        await virtualnodes.create(rome.cluster, rome.progress, wanted, timeout_s=300)
+        await virtualnode.create(rome.cluster, rome.progress, wanted, timeout_s=300)
 
         assert await rome.cluster.get_live(keys.NODE, Key("", "milan"))
         where = Key("liqo-tenant-milan", "milan")
-        how = virtualnodes.Deletion(lambda _: None, timeout_s=300)
-        await virtualnodes.delete(rome.cluster, rome.progress, where, how)
+        how = virtualnode.NodeDeletion(lambda _: None, timeout_s=300)
+        await virtualnode.delete(rome.cluster, rome.progress, where, how)
         await world.settled()
         assert differing(world.state(), before) == {}

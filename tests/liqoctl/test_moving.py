@@ -13,7 +13,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube import errors
 from liqoctl.clusters import Side
-from liqoctl.forge import move as move_
+from liqoctl.forge import move as forge
 from liqoctl.forge.move import MoveOptions
 from liqoctl.move import Move
 from liqoctl.output import Progress
@@ -116,12 +116,12 @@ class Disks:
     async def run(self, pod: Key, script: str) -> str:
         self.world.count()
         disks = self.world.disks
-        if script == move_.COPY_HERE:
-            disks[await self.world.disk(pod, move_.TO)] = disks[
-                await self.world.disk(pod, move_.FROM)
+        if script == forge.COPY_HERE:
+            disks[await self.world.disk(pod, forge.TO)] = disks[
+                await self.world.disk(pod, forge.FROM)
             ]
             return ""
-        folder = move_.TO if script == move_.digest_of(move_.TO) else move_.FROM
+        folder = forge.TO if script == forge.digest_of(forge.TO) else forge.FROM
         return f"{disks[await self.world.disk(pod, folder)]!r}  -"
 
     @contextlib.asynccontextmanager
@@ -130,7 +130,7 @@ class Disks:
     ) -> AsyncIterator[AsyncIterator[int]]:
         from_, to = [
             await self.world.disk(pod, path)
-            for (pod, _), path in ((source, move_.FROM), (target, move_.TO))
+            for (pod, _), path in ((source, forge.FROM), (target, forge.TO))
         ]
 
         async def passed() -> AsyncIterator[int]:
@@ -285,7 +285,7 @@ def forged(field: str, part: Object) -> Change:
     """Return what a user of the namespace can write: a record with ``part`` in it."""
 
     def write(world: World) -> Any:
-        copied = move_.copied_claim(WANTED, claim())
+        copied = forge.copied_claim(WANTED, claim())
         notes = copied["metadata"]["annotations"]
         record = json.loads(notes[keys.MOVED_CLAIM])
         record[field] = {**record[field], **part}
@@ -299,7 +299,7 @@ def rewritten(**parts: Any) -> Change:
     """Return what a user can write as well: a record whose ``parts`` are anything."""
 
     def write(world: World) -> Any:
-        copied = move_.copied_claim(WANTED, claim())
+        copied = forge.copied_claim(WANTED, claim())
         notes = copied["metadata"]["annotations"]
         notes[keys.MOVED_CLAIM] = json.dumps({**json.loads(notes[keys.MOVED_CLAIM]), **parts})
         return world.create(CLAIM, copied)
@@ -312,14 +312,14 @@ def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "store", "uid": "7"}
     owned = claim()
     owned["metadata"]["ownerReferences"] = [owner]
-    copied = move_.copied_claim(WANTED, owned)
+    copied = forge.copied_claim(WANTED, owned)
     record = json.loads(copied["metadata"]["annotations"][keys.MOVED_CLAIM])
     bound = {"pv.kubernetes.io/bind-completed": "yes", keys.SELECTED_NODE: "theirs", "mine": "1"}
     record["metadata"] |= {"annotations": bound, "ownerReferences": [{**owner, "uid": "evil"}]}
     copied["metadata"]["annotations"][keys.MOVED_CLAIM] = json.dumps(record)
     copied["metadata"]["uid"] = "of-the-copy"
 
-    made = move_.recreated(WANTED, copied)
+    made = forge.recreated(WANTED, copied)
 
     notes = {keys.SELECTED_NODE: "turin", keys.RESTORED_FROM: "of-the-copy", "mine": "1"}
     assert made["metadata"]["annotations"] == notes
@@ -327,7 +327,7 @@ def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
     assert made["metadata"]["labels"] == {"app": "store"}
 
     del copied["metadata"]["ownerReferences"]
-    assert "ownerReferences" not in move_.recreated(WANTED, copied)["metadata"]
+    assert "ownerReferences" not in forge.recreated(WANTED, copied)["metadata"]
 
 
 REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {

@@ -16,16 +16,17 @@ from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
-from liqoctl import installation, offloading, slices, virtualnodes
-from liqoctl import removal as uninstalling
+from liqoctl import installation, uninstall, virtualnode
+from liqoctl import offload as offloading
+from liqoctl import resourceslice as slices
 from liqoctl.clusters import Side
 from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import resourceslice
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.manifests import InstallOptions
-from liqoctl.offloading import Chosen, Removal
+from liqoctl.offload import Chosen, OffloadingRemoval
 from liqoctl.output import Progress
-from liqoctl.virtualnodes import Deletion
+from liqoctl.virtualnode import NodeDeletion
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -259,8 +260,12 @@ async def test_namespaces_by_name_and_label(cluster: Cluster, namespace: str) ->
     assert found == ["foo", namespace]
 
 
-def removal(*, dry_run: bool = False, timeout_s: float = WITHIN_S, **rest: Any) -> Removal:
-    return Removal(dry_run=dry_run, confirm=rest.get("confirm", _yes), timeout_s=timeout_s)
+def removal(
+    *, dry_run: bool = False, timeout_s: float = WITHIN_S, **rest: Any
+) -> OffloadingRemoval:
+    return OffloadingRemoval(
+        dry_run=dry_run, confirm=rest.get("confirm", _yes), timeout_s=timeout_s
+    )
 
 
 def _yes(_question: str) -> None:
@@ -462,7 +467,7 @@ async def test_create_virtualnode_waits_for_its_node(
 
     async with playing(after(cluster, keys.VIRTUAL_NODE, key, answer)):
         wanted = virtual_node(namespace)
-        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
 
     assert capsys.readouterr().err.splitlines() == [
         f"INFO  virtual node {key}: created",
@@ -473,7 +478,7 @@ async def test_create_virtualnode_waits_for_its_node(
     assert found["spec"]["kubeconfigSecretRef"] == {"name": "key"}
 
     again = virtual_node(namespace)
-    await virtualnodes.create(cluster, Progress(), again, timeout_s=WITHIN_S)
+    await virtualnode.create(cluster, Progress(), again, timeout_s=WITHIN_S)
     assert await cluster.get_live(keys.VIRTUAL_NODE, key) == found
     made = await cluster.get_live(keys.NODE, node)
     assert made
@@ -490,7 +495,7 @@ async def test_create_virtualnode_needs_a_kubeconfig(
         await secret(cluster, namespace, **data)
 
     with pytest.raises(click.ClickException, match=says):
-        await virtualnodes.create(cluster, Progress(), virtual_node(namespace), timeout_s=WITHIN_S)
+        await virtualnode.create(cluster, Progress(), virtual_node(namespace), timeout_s=WITHIN_S)
 
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
 
@@ -501,40 +506,40 @@ async def test_create_virtualnode_says_when_the_node_does_not_come(
     await secret(cluster, namespace, kubeconfig="eA==")
 
     with pytest.raises(click.ClickException, match=f"see the pods of deployment vk-{namespace}"):
-        await virtualnodes.create(cluster, Progress(), virtual_node(namespace), timeout_s=SHORT_S)
+        await virtualnode.create(cluster, Progress(), virtual_node(namespace), timeout_s=SHORT_S)
 
 
 async def test_the_tenant_namespace_is_found_by_its_labels(
     cluster: Cluster, namespace: str
 ) -> None:
     with pytest.raises(click.ClickException, match=f"create liqo-tenant-{namespace}"):
-        await virtualnodes.tenant_namespace(cluster, namespace)
+        await virtualnode.tenant_namespace(cluster, namespace)
     labels = {"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": namespace}
     await cluster.patch(keys.NAMESPACE, Key("", namespace), {"metadata": {"labels": labels}})
 
-    assert await virtualnodes.tenant_namespace(cluster, namespace) == namespace
+    assert await virtualnode.tenant_namespace(cluster, namespace) == namespace
 
     other = Key("", f"{namespace}-other")
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, other, metadata={"labels": labels}))
     with pytest.raises(click.ClickException, match="several tenant namespaces"):
-        await virtualnodes.tenant_namespace(cluster, namespace)
+        await virtualnode.tenant_namespace(cluster, namespace)
 
 
 async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "pool")
     wanted = virtual_node(namespace, slice_name="pool", create_node=False, secret="")
     with pytest.raises(click.ClickException, match="does not exist"):
-        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
     await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec={}))
     with pytest.raises(click.ClickException, match="no resources granted yet"):
-        await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
     labels = {"region": "europe", "pool.example.com/pci-dss": "true"}
     granted = {"resources": {"cpu": "4"}, "nodeLabels": labels}
     await cluster.patch_status(keys.RESOURCE_SLICE, key, granted)
     name = Key(namespace, "kubeconfig-resourceslice-pool")
     await cluster.create(keys.SECRET, named(keys.SECRET, name, data={"kubeconfig": "eA=="}))
 
-    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
 
     found = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert found
@@ -542,8 +547,8 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     assert found["spec"]["labels"] == {keys.REMOTE_CLUSTER_ID: "milan"}
     assert parsed.suggested_labels(found) == {"region": "europe"}
     again = replace(wanted, labels={"tier": "gold"})
-    await virtualnodes.create(cluster, Progress(), again, timeout_s=WITHIN_S)
-    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(cluster, Progress(), again, timeout_s=WITHIN_S)
+    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
     kept = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert kept
     assert kept["spec"] == {
@@ -595,16 +600,16 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
 async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:
     await secret(cluster, namespace, kubeconfig="eA==")
     wanted = virtual_node(namespace, create_node=False)
-    await virtualnodes.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
     anywhere = Key("", namespace)
     with pytest.raises(click.Abort):
-        await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_no, WITHIN_S))
+        await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_no, WITHIN_S))
 
-    await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_yes, WITHIN_S))
+    await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_yes, WITHIN_S))
 
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
     with pytest.raises(click.ClickException, match="does not exist"):
-        await virtualnodes.delete(cluster, Progress(), anywhere, Deletion(_yes, WITHIN_S))
+        await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_yes, WITHIN_S))
 
 
 async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
@@ -620,7 +625,7 @@ async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
             there, quiet, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"
         ),
         installation.rehearse(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
-        uninstalling.uninstall(cluster, quiet, uninstalling.Removal(confirm=_yes)),
+        uninstall.uninstall(cluster, quiet, uninstall.UninstallOptions(confirm=_yes)),
     ):
         with pytest.raises(click.ClickException, match=f"runs Liqo .*{chart}.*from-liqo"):
             await command

@@ -138,7 +138,7 @@ def _remote_name(found: Object) -> str:
 
 
 @dataclass(frozen=True)
-class Removal:
+class OffloadingRemoval:
     """How to take offloading back."""
 
     dry_run: bool
@@ -149,7 +149,7 @@ class Removal:
 
 
 async def unoffload(
-    cluster: Cluster, progress: Progress, named: Sequence[str], removal: Removal
+    cluster: Cluster, progress: Progress, named: Sequence[str], removal: OffloadingRemoval
 ) -> None:
     """Remove the NamespaceOffloadings of the namespaces ``named`` and wait until they are gone.
 

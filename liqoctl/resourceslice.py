@@ -17,7 +17,7 @@ from apis.objects import Key, Kind, Object
 from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import clusters, virtualnodes
+from liqoctl import clusters, virtualnode
 from liqoctl import output as output_
 from liqoctl.clusters import Side
 from liqoctl.forge import peering
@@ -33,7 +33,7 @@ def create(
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
         side = Side(cluster, progress)
-        found = wanted.namespace or await virtualnodes.tenant_namespace(cluster, wanted.cluster_id)
+        found = wanted.namespace or await virtualnode.tenant_namespace(cluster, wanted.cluster_id)
         await _create(side, replace(wanted, namespace=found), timeout_s)
 
     if output:
@@ -112,7 +112,7 @@ ANEW_S: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Deletion:
+class SliceDeletion:
     """How to delete."""
 
     confirm: Callable[[str], None]
@@ -121,7 +121,7 @@ class Deletion:
     """For so long nothing may change."""
 
 
-def delete(who: Session, key: Key, deletion: Deletion) -> None:
+def delete(who: Session, key: Key, deletion: SliceDeletion) -> None:
     """Delete a slice of this cluster and wait until it is gone, with its virtual nodes."""
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
@@ -132,7 +132,7 @@ def delete(who: Session, key: Key, deletion: Deletion) -> None:
         there = (await cluster.list(Selection(keys.VIRTUAL_NODE, Object, where.namespace))).items
         of_it = (key for key, each in there.items() if slices.of_virtual_node(each) == where.name)
         nodes = sorted(key.name for key in of_it)
-        look = functools.partial(virtualnodes.pods_left, cluster, nodes)
+        look = functools.partial(virtualnode.pods_left, cluster, nodes)
         try:
             async with waiting.while_moving(deletion.timeout_s, look, progress.info):
                 why = "pods are leaving its nodes, as disruption budgets allow"

@@ -128,7 +128,7 @@ async def _wait_for_node(
 
 
 @dataclass(frozen=True)
-class Deletion:
+class NodeDeletion:
     """How to delete."""
 
     confirm: Callable[[str], None]
@@ -137,7 +137,7 @@ class Deletion:
     """For so long nothing may change."""
 
 
-async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: Deletion) -> None:
+async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: NodeDeletion) -> None:
     """Delete the virtual node ``key`` (an empty namespace: wherever it is) and wait until it went.
 
     Raises:

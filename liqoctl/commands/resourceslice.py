@@ -50,7 +50,7 @@ def create_resourceslice(
         left_out=options.left_out(class_="class_", no_virtual_node="makes_node"),
     )
 
-    lazy.slices.create(session, wanted, timeout_s=timeout, output=output)
+    lazy.resourceslice.create(session, wanted, timeout_s=timeout, output=output)
 
 
 @delete.command(
@@ -64,8 +64,10 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = lazy.slices.Deletion(functools.partial(options.confirm, session), timeout)
-    lazy.slices.delete(session, Key(session.namespace, name), deletion)
+    deletion = lazy.resourceslice.SliceDeletion(
+        functools.partial(options.confirm, session), timeout
+    )
+    lazy.resourceslice.delete(session, Key(session.namespace, name), deletion)
 
 
 @get.command(
@@ -81,7 +83,7 @@ def get_resourceslice(
     names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
 ) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
-    lazy.slices.show(session, keys.RESOURCE_SLICE, names, lazy.output.Shown(output, in_all))
+    lazy.resourceslice.show(session, keys.RESOURCE_SLICE, names, lazy.output.Shown(output, in_all))
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
@@ -94,4 +96,4 @@ def get_virtualnode(
     names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
 ) -> None:
     """Show virtual nodes, and the slices that they live on."""
-    lazy.slices.show(session, keys.VIRTUAL_NODE, names, lazy.output.Shown(output, in_all))
+    lazy.resourceslice.show(session, keys.VIRTUAL_NODE, names, lazy.output.Shown(output, in_all))

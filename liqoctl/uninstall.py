@@ -16,7 +16,7 @@ from apis.objects import Key, Kind, Object
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
 from liqoctl import installation, outdated
-from liqoctl.forge import manifests as manifests_
+from liqoctl.forge import manifests as forge
 from liqoctl.output import Progress
 
 OF_PEERS: Final = (
@@ -36,22 +36,22 @@ _OWN_RIGHTS: Final = Selection(
 
 
 @dataclass(frozen=True)
-class Removal:
+class UninstallOptions:
     """How to uninstall."""
 
     confirm: Callable[[str], None]
     """Asks the user, and raises click.Abort on a no."""
 
 
-async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> None:
+async def uninstall(cluster: Cluster, progress: Progress, removal: UninstallOptions) -> None:
     """Delete all that was installed and return once it is gone. The caller bounds the time.
 
     Raises:
         click.ClickException: namespaces are offloaded, or there are peers; it says which.
     """
     await check(cluster)
-    manifests = installation.manifests(manifests_.folders())
-    known = [*manifests, manifests_.cluster_id("")]  # which goes with its namespace
+    manifests = installation.manifests(forge.folders())
+    known = [*manifests, forge.cluster_id("")]  # which goes with its namespace
     old = await outdated.find(cluster, known, installation.MANAGER)
     there = [*old, *await _existing(cluster, manifests)]
     if not there:
@@ -59,15 +59,13 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: Removal) -> N
         return
     removal.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
     with progress.waiting("the processes to end"):
-        await _remove(cluster, [obj for obj in there if not manifests_.is_prerequisite(obj)])
-        await _until_none(
-            cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, manifests_.OURS)
-        )
+        await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
+        await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
         # The controller manager may have made it again meanwhile.
-        apis = [obj for obj in manifests if manifests_.kind_of(obj) == keys.API_SERVICE]
+        apis = [obj for obj in manifests if forge.kind_of(obj) == keys.API_SERVICE]
         await _remove(cluster, await _existing(cluster, apis))
     await _free_tenant_namespaces(cluster)
-    last = [obj for obj in there if manifests_.is_prerequisite(obj)]
+    last = [obj for obj in there if forge.is_prerequisite(obj)]
     with progress.waiting("the kinds and the namespace to go"):
         await _remove(cluster, last)
         await asyncio.gather(*(_until_gone(cluster, obj) for obj in last))
@@ -83,11 +81,11 @@ async def check(cluster: Cluster) -> None:
     """
     await installation.refuse_liqo(cluster)
     reasons = []
-    if names := manifests_.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
+    if names := forge.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
         hint = f"liqoctl unoffload namespace {' '.join(names)}"
         reasons.append(f"namespaces are offloaded: {', '.join(names)} ({hint})")
     found = {kind: await _list(cluster, Selection(kind, Object)) for kind in OF_PEERS}
-    for peer, what in manifests_.peers(found, await _list(cluster, _TENANTS)).items():
+    for peer, what in forge.peers(found, await _list(cluster, _TENANTS)).items():
         reasons.append(f"{peer} is a peer: {', '.join(what)} (liqoctl unpeer)")
     if reasons:
         raise click.ClickException("\n  ".join(["not uninstalled:", *reasons]))
@@ -109,21 +107,21 @@ async def _existing(cluster: Cluster, manifests: Iterable[Object]) -> list[Objec
     found = []
     for obj in manifests:
         with contextlib.suppress(errors.NotFoundError):
-            existing = await cluster.get_live(manifests_.kind_of(obj), objects.key_of(obj))
+            existing = await cluster.get_live(forge.kind_of(obj), objects.key_of(obj))
             found += [existing] if existing else []
     return found[::-1]
 
 
 async def _remove(cluster: Cluster, found: Sequence[Object]) -> None:
     for obj in found:
-        await cluster.delete(manifests_.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
+        await cluster.delete(forge.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
 
 
 async def _until_gone(cluster: Cluster, obj: Object) -> None:
     def is_gone(now: Object | None) -> bool:
         return now is None or objects.uid(now) != objects.uid(obj)
 
-    await waiting.until(cluster, manifests_.kind_of(obj), objects.key_of(obj), is_gone)
+    await waiting.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
 
 
 async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:
