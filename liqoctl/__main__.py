@@ -7,17 +7,16 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identity, reflections, resourceslice, values, virtualnode
+from liqoctl.commands import identity, reflections, resourceslice, virtualnode
 from liqoctl.commands.backup import backup, bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
 from liqoctl.commands.info import info
-from liqoctl.commands.install import install, uninstall
+from liqoctl.commands.install import install, uninstall, version
 from liqoctl.commands.move import move
 from liqoctl.commands.offload import offload, unoffload
 from liqoctl.commands.peer import authenticate, peer, unauthenticate, unpeer
 from liqoctl.commands.provider import activate, cordon, drain, set_, uncordon
-from liqoctl.commands.version import version
 from liqoctl.commands.why import why
 from liqoctl.options import Session, create, delete, force, generate, get
 
@@ -46,7 +45,7 @@ COMMANDS = (
     force, generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon,
     uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
-KINDS = (identity, reflections, resourceslice, values, virtualnode)
+KINDS = (identity, reflections, resourceslice, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

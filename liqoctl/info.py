@@ -14,8 +14,8 @@ from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from liqoctl import install
 from liqoctl import output as output_
-from liqoctl import versions
 from liqoctl.forge import info as forge
 from liqoctl.forge.manifests import DEFAULT_POLICY
 
@@ -28,7 +28,7 @@ async def installation(cluster: ClusterClient, namespace: str) -> Object:
     Raises:
         click.ClickException: it is not installed.
     """
-    controllers = Key(namespace, versions.CONTROLLERS)
+    controllers = Key(namespace, install.CONTROLLERS)
     foreign_clusters, deployment, config, pods, policy, daemon_sets = await asyncio.gather(
         _list(cluster, keys.FOREIGN_CLUSTER),
         cluster.get_live(keys.DEPLOYMENT, controllers),
@@ -41,7 +41,7 @@ async def installation(cluster: ClusterClient, namespace: str) -> Object:
         raise _not_installed(namespace)
     found = forge.Installation(
         cluster_id=str(((config or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY, "")),
-        version=versions.image_tag(deployment),
+        version=install.image_tag(deployment),
         server=cluster.access.server,
         pods=pods,
         foreign_clusters=foreign_clusters,

@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING
 
 __all__ = [
     "Client",
-    "Peers",
+    "PeerClusters",
     "Progress",
     "Side",
     "backup",
     "clusters",
     "dashboard",
-    "handshake",
-    "identities",
+    "identity",
     "info",
-    "installation",
+    "install",
     "move",
     "offload",
     "output",
-    "peering",
-    "peeringuser",
+    "peer",
     "provider",
     "reflections",
     "resourceslice",
     "suggesting",
     "uninstall",
-    "versions",
     "virtualnode",
     "why",
 ]
@@ -41,30 +38,27 @@ if TYPE_CHECKING:
         backup,
         clusters,
         dashboard,
-        handshake,
-        identities,
+        identity,
         info,
-        installation,
+        install,
         move,
         offload,
         output,
-        peering,
-        peeringuser,
+        peer,
         provider,
         reflections,
         resourceslice,
         suggesting,
         uninstall,
-        versions,
         virtualnode,
         why,
     )
     from liqoctl.clusters import Side
-    from liqoctl.handshake import Peers
     from liqoctl.output import Progress
+    from liqoctl.peer import PeerClusters
 
 else:
-    Client = Peers = Progress = Side = object  # what annotations say
+    Client = PeerClusters = Progress = Side = object  # what annotations say
 
     def __getattr__(name: str) -> ModuleType:
         if name not in __all__:

@@ -13,7 +13,7 @@ from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.remotecommand import Command
-from liqoctl import clusters, versions
+from liqoctl import clusters, install
 from liqoctl.clusters import Side
 from liqoctl.forge import manifests
 from liqoctl.forge import move as forge
@@ -284,7 +284,7 @@ async def move(side: Side, wanted: MoveOptions, *, timeout_s: float) -> None:
 
 
 async def _own_image(cluster: Cluster) -> str:
-    key = Key(keys.LIQO_NAMESPACE, versions.CONTROLLERS)
+    key = Key(keys.LIQO_NAMESPACE, install.CONTROLLERS)
     found = await cluster.get_live(keys.DEPLOYMENT, key)
     if found is None:
         hint = "give --image, one with sh, tar, find and sha256sum"

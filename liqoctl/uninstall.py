@@ -15,7 +15,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube import errors, waiting
 from kube.cluster import Cluster, Selection
-from liqoctl import installation, outdated
+from liqoctl import install
 from liqoctl.forge import manifests as forge
 from liqoctl.output import Progress
 
@@ -50,9 +50,9 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: UninstallOpti
         click.ClickException: namespaces are offloaded, or there are peers; it says which.
     """
     await check(cluster)
-    manifests = installation.manifests(forge.folders())
+    manifests = install.manifests(forge.folders())
     known = [*manifests, forge.cluster_id("")]  # which goes with its namespace
-    old = await outdated.find(cluster, known, installation.MANAGER)
+    old = await install.find_outdated(cluster, known, install.MANAGER)
     there = [*old, *await _existing(cluster, manifests)]
     if not there:
         progress.info("pyliqo is not installed: nothing to do")
@@ -79,7 +79,7 @@ async def check(cluster: Cluster) -> None:
     Raises:
         click.ClickException: the message says what, and how it is ended; or Liqo is installed.
     """
-    await installation.refuse_liqo(cluster)
+    await install.refuse_liqo(cluster)
     reasons = []
     if names := forge.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
         hint = f"liqoctl unoffload namespace {' '.join(names)}"

@@ -13,7 +13,7 @@ import click
 from apis import keys
 from apis.objects import Kind
 from liqoctl import lazy, options
-from liqoctl.lazy import Peers, Side
+from liqoctl.lazy import PeerClusters, Side
 from liqoctl.options import Session, create, delete, generate, get
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -41,9 +41,9 @@ def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> No
     async def work(side: Side) -> None:
         # Else a namespace is made, and waited for.
         await lazy.clusters.check_installed(side.cluster, session)
-        await lazy.identities.create_nonce(side, remote_cluster_id)
+        await lazy.identity.create_nonce(side, remote_cluster_id)
 
-    lazy.identities.run(session, "creating the nonce", timeout, work)
+    lazy.identity.run(session, "creating the nonce", timeout, work)
 
 
 @get.command("nonce", epilog=options.examples("liqoctl get nonce --remote-cluster-id rome"))
@@ -53,7 +53,7 @@ def get_nonce(session: Session, remote_cluster_id: str) -> None:
     """On a provider: print the nonce for a consumer."""
 
     async def work(side: Side) -> None:
-        lazy.output.echo(await lazy.identities.nonce(side, remote_cluster_id))
+        lazy.output.echo(await lazy.identity.nonce(side, remote_cluster_id))
 
     _read(session, "reading the nonce", work)
 
@@ -82,10 +82,10 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
 
     async def work(side: Side) -> None:
         where, metadata = session.liqo_namespace, session.metadata
-        made = await lazy.identities.tenant(side, remote_cluster_id, given, where, metadata)
+        made = await lazy.identity.tenant(side, remote_cluster_id, given, where, metadata)
         lazy.output.dump([made], output)
 
-    lazy.identities.run(session, "generating the tenant", timeout, work)
+    lazy.identity.run(session, "generating the tenant", timeout, work)
 
 
 @generate.command(
@@ -110,7 +110,7 @@ def generate_identity(
     """On a provider: print the Identity that the consumer's administrator applies."""
 
     async def work(side: Side) -> None:
-        made = await lazy.identities.identity(
+        made = await lazy.identity.identity(
             side,
             remote_cluster_id,
             remote_tenant_namespace,
@@ -119,7 +119,7 @@ def generate_identity(
         )
         lazy.output.dump([made], output)
 
-    lazy.identities.run(session, "generating the identity", timeout, work)
+    lazy.identity.run(session, "generating the identity", timeout, work)
 
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))
@@ -132,12 +132,12 @@ def create_tenant(
     session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
 ) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
-    how = lazy.handshake.Authentication(proxy_url, replaces=replace)
+    how = lazy.peer.Authentication(proxy_url, replaces=replace)
 
-    async def work(peers: Peers) -> None:
-        await lazy.handshake.let_in(peers, how)
+    async def work(peers: PeerClusters) -> None:
+        await lazy.peer.let_in(peers, how)
 
-    lazy.handshake.run(session, remote, "creating the tenant", timeout, work)
+    lazy.peer.run(session, remote, "creating the tenant", timeout, work)
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
@@ -150,19 +150,19 @@ def create_tenant(
 @options.remote_flags
 def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
     """Store this cluster's credentials for the remote one: the second half of authenticate."""
-    how = lazy.handshake.Authentication(
+    how = lazy.peer.Authentication(
         given["proxy_url"],
         replaces=given["replace"],
         server=given["provider_server"],
         pod_networks=given["provider_pod_cidr"],
     )
 
-    async def work(peers: Peers) -> None:
+    async def work(peers: PeerClusters) -> None:
         cluster = peers.provider.cluster
-        (tenant,) = await lazy.identities.found(cluster, keys.TENANT, peers.consumer_id)
-        await lazy.handshake.sign_in(peers, tenant, how)
+        (tenant,) = await lazy.identity.found(cluster, keys.TENANT, peers.consumer_id)
+        await lazy.peer.sign_in(peers, tenant, how)
 
-    lazy.handshake.run(session, remote, "creating the identity", timeout, work)
+    lazy.peer.run(session, remote, "creating the identity", timeout, work)
 
 
 @get.command(
@@ -175,7 +175,7 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
 @options.global_flags
 def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a provider: show its consumers, or one of them."""
-    lazy.identities.show(session, keys.TENANT, cluster_id, lazy.output.Shown(output, in_all))
+    lazy.identity.show(session, keys.TENANT, cluster_id, lazy.output.Shown(output, in_all))
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
@@ -186,7 +186,7 @@ def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all:
 @options.global_flags
 def get_identity(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
     """On a consumer: show the credentials for its providers, or for one of them."""
-    lazy.identities.show(session, keys.IDENTITY, cluster_id, lazy.output.Shown(output, in_all))
+    lazy.identity.show(session, keys.IDENTITY, cluster_id, lazy.output.Shown(output, in_all))
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
@@ -211,13 +211,13 @@ def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
 
 def _delete(session: Session, kind: Kind, cluster_id: str, timeout_s: float) -> None:
     async def work(side: Side) -> None:
-        await lazy.identities.delete(side, kind, cluster_id)
+        await lazy.identity.delete(side, kind, cluster_id)
 
-    lazy.identities.run(session, "deleting", timeout_s, work)
+    lazy.identity.run(session, "deleting", timeout_s, work)
 
 
 def _read(session: Session, what: str, work: Callable[[Side], Awaitable[None]]) -> None:
-    lazy.identities.run(session, what, lazy.identities.READ_S, work)
+    lazy.identity.run(session, what, lazy.identity.READ_S, work)
 
 
 @get.command(
@@ -230,7 +230,7 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
     """On a consumer: print the kubeconfig of an Identity; that of the control plane by default."""
 
     async def work(side: Side) -> None:
-        found = await lazy.identities.kubeconfig(side, remote_cluster_id, identity)
+        found = await lazy.identity.identity_kubeconfig(side, remote_cluster_id, identity)
         lazy.output.echo(found, ends_line=False)
 
     _read(session, "reading the kubeconfig", work)
@@ -263,7 +263,7 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""
 
     async def work(side: Side) -> None:
-        made = await lazy.peeringuser.generate(
+        made = await lazy.identity.peering_user_kubeconfig(
             side, consumer_cluster_id, session.liqo_namespace, timedelta(seconds=lifetime)
         )
         lazy.output.echo(made.decode(), ends_line=False)
@@ -281,6 +281,6 @@ def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
     """On a provider: remove the rights of a consumer's peering user."""
 
     async def work(side: Side) -> None:
-        await lazy.peeringuser.delete(side, consumer_cluster_id)
+        await lazy.identity.delete_peering_user(side, consumer_cluster_id)
 
     _read(session, "removing the peering user", work)

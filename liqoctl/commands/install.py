@@ -1,4 +1,4 @@
-"""``liqoctl install`` and ``liqoctl uninstall``."""
+"""``liqoctl install``, ``uninstall``, ``version`` and ``get values``."""
 
 import asyncio
 import functools
@@ -9,11 +9,12 @@ from typing import Any, TextIO
 import click
 
 from apis import keys
+from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.lazy import Client, Progress
-from liqoctl.options import Session
+from liqoctl.options import Session, get
 
 INSTALL_EXAMPLES = options.examples(
     "liqoctl install --cluster-id rome",
@@ -110,21 +111,21 @@ def install(  # each a flag
 
     async def rehearse(cluster: Client, _progress: Progress) -> None:
         async with asyncio.timeout(timeout):
-            lines = await lazy.installation.rehearse(cluster, wanted, default_image=default)
+            lines = await lazy.install.rehearse(cluster, wanted, default_image=default)
         for line in lines:
             lazy.output.echo(line)
 
     async def work(cluster: Client, progress: Progress) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await lazy.installation.install(cluster, progress, wanted, default_image=default)
+                await lazy.install.install(cluster, progress, wanted, default_image=default)
         except TimeoutError:
-            why_not = await lazy.installation.obstacles(cluster)
+            why_not = await lazy.install.obstacles(cluster)
             message = f"pyliqo is not available after {timeout:g}s: {why_not}"
             raise click.ClickException(message) from None
 
     if output:  # that needs no cluster
-        _, manifests = lazy.installation.rendered(wanted, default)
+        _, manifests = lazy.install.rendered(wanted, default)
         lazy.output.dump(manifests, output)
     else:
         lazy.clusters.run(session, rehearse if dry_run else work, needs_install=False)
@@ -203,3 +204,64 @@ def uninstall(session: Session, timeout: float) -> None:
 def _check_namespace(session: Session) -> None:
     if session.namespace not in {"", keys.LIQO_NAMESPACE}:
         raise click.UsageError(f"pyliqo is installed in namespace {keys.LIQO_NAMESPACE}: omit -n")
+
+
+# ``liqoctl get values`` ---------------------------------------------------------------------------
+
+VALUES_EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > values.yaml")
+
+
+@get.command("values", epilog=VALUES_EXAMPLES)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="How to print it.",
+)
+@options.global_flags
+def get_values(session: Session, output: str) -> None:
+    """Show the settings that the installation keeps, as `install --values` reads them.
+
+    Reads only. docs/values.md lists all settings.
+    """
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        await lazy.clusters.check_installed(cluster, session)
+        lazy.output.dump([await lazy.install.kept(cluster)], output)
+
+    lazy.clusters.run(session, work)
+
+
+# ``liqoctl version`` ------------------------------------------------------------------------------
+
+VERSION_EXAMPLES = options.examples(
+    "liqoctl version", "liqoctl version --client", "liqoctl version -o json"
+)
+
+
+@options.command(epilog=VERSION_EXAMPLES)
+@options.switch("--client", help="Only this program, not the cluster.")
+@options.TEXT_OUTPUT
+@options.global_flags
+def version(session: Session, *, client: bool, output: str) -> None:
+    """Print versions: of this program, and of what is installed in the cluster."""
+    own = importlib.metadata.version("pyliqo")
+    if output == "text":
+        click.echo(f"Client version: {own}")  # noqa: TID251  # its own words
+    if client and output == "text":
+        return
+
+    told: Object = {"clientVersion": own}
+
+    async def work(cluster: Client, _progress: Progress) -> None:
+        if output == "text":
+            await lazy.install.show_versions(cluster, session.namespace)
+        else:
+            told.update(await lazy.install.server_versions(cluster, session.namespace))
+
+    if not client:
+        lazy.clusters.run(session, work, needs_install=False)
+    if output != "text":
+        lazy.output.dump([told], output)

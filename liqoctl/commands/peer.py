@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 
 from liqoctl import lazy, options
-from liqoctl.lazy import Peers, Side
+from liqoctl.lazy import PeerClusters, Side
 from liqoctl.options import Session, force
 
 _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
@@ -73,15 +73,15 @@ def authenticate(session: Session, remote: Session, timeout: float, **given: Any
     """
     how = _how(given, waits=given["wait"])
 
-    async def work(peers: Peers) -> None:
-        await lazy.handshake.authenticate(peers, how)
+    async def work(peers: PeerClusters) -> None:
+        await lazy.peer.authenticate(peers, how)
 
-    lazy.handshake.run(session, remote, "authentication", timeout, work)
+    lazy.peer.run(session, remote, "authentication", timeout, work)
 
 
 def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
     """Return how the consumer is to get in, as the flags ``given`` say."""
-    return lazy.handshake.Authentication(
+    return lazy.peer.Authentication(
         given["proxy_url"],
         waits=waits,
         replaces=given["replace"],
@@ -98,10 +98,10 @@ def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
 def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
     """Undo authenticate, once no slice needs it."""
 
-    async def work(peers: Peers) -> None:
-        await lazy.peering.unauthenticate(peers, lazy.peering.End(waits=wait))
+    async def work(peers: PeerClusters) -> None:
+        await lazy.peer.unauthenticate(peers, lazy.peer.UnpeerOptions(waits=wait))
 
-    lazy.handshake.run(session, remote, "unauthentication", timeout, work)
+    lazy.peer.run(session, remote, "unauthentication", timeout, work)
 
 
 @options.command(
@@ -151,7 +151,7 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
     kubeconfigs exchanged.
     """
     named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
-    wanted = lazy.peering.Slice(
+    wanted = lazy.peer.PeerSlice(
         class_=given["resource_slice_class"],
         resources={**named, **options.merged_pairs(given["resource"])},
         is_wanted=given["create_resource_slice"],
@@ -159,10 +159,10 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
         left_out=options.left_out(create_virtual_node="makes_node"),
     )
 
-    async def work(peers: Peers) -> None:
-        await lazy.peering.peer(peers, wanted, _how(given))
+    async def work(peers: PeerClusters) -> None:
+        await lazy.peer.peer(peers, wanted, _how(given))
 
-    lazy.handshake.run(session, remote, "peering", timeout, work)
+    lazy.peer.run(session, remote, "peering", timeout, work)
 
 
 @options.command(
@@ -191,12 +191,14 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
         return
     provider = remote()
     options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
-    end = lazy.peering.End(waits=given["wait"], deletes_namespaces=given["delete_namespaces"])
+    end = lazy.peer.UnpeerOptions(
+        waits=given["wait"], deletes_namespaces=given["delete_namespaces"]
+    )
 
-    async def work(peers: Peers) -> None:
-        await lazy.peering.unpeer(peers, end)
+    async def work(peers: PeerClusters) -> None:
+        await lazy.peer.unpeer(peers, end)
 
-    lazy.handshake.run(session, provider, "unpeering", timeout, work)
+    lazy.peer.run(session, provider, "unpeering", timeout, work)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
@@ -214,6 +216,6 @@ def _give_up(session: Session, provider: str, timeout: float) -> None:
     options.confirm(session, question)
 
     async def work(side: Side) -> None:
-        await lazy.peering.force(side, provider)
+        await lazy.peer.force(side, provider)
 
-    lazy.identities.run(session, "unpeering", timeout, work)
+    lazy.identity.run(session, "unpeering", timeout, work)

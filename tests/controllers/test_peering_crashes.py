@@ -17,10 +17,10 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from liqoctl import handshake, peering, provider, virtualnode
+from liqoctl import peer, provider, virtualnode
 from liqoctl.forge import peering as forge
 from liqoctl.forge.virtualnode import Wanted
-from liqoctl.peering import End
+from liqoctl.peer import UnpeerOptions
 from tests.controllers.peers import OWN_RIGHTS, World, differing
 from tests.controllers.support import ensure_namespace, offloading
 
@@ -33,11 +33,11 @@ MOST: Final = 40
 async def lived(world: World) -> tuple[Object, Object]:
     """Return what there is while both are peered, and after."""
     async with asyncio.timeout(300), world.working():
-        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
-        await handshake.authenticate(peers)
+        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
+        await peer.authenticate(peers)
         await world.settled()
         during = world.state()
-        await peering.unauthenticate(peers, End())
+        await peer.unauthenticate(peers, UnpeerOptions())
         await world.settled()
         return during, world.state()
 
@@ -45,13 +45,13 @@ async def lived(world: World) -> tuple[Object, Object]:
 async def lived_whole(world: World) -> tuple[Object, Object]:
     """Return what there is while rome uses milan for a namespace, and after all of that."""
     async with asyncio.timeout(300), world.working():
-        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
+        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
-        await peering.peer(peers, peering.Slice(resources={"cpu": "1"}))
+        await peer.peer(peers, peer.PeerSlice(resources={"cpu": "1"}))
         await world.settled()
         during = world.state()
-        await peering.unpeer(peers, End())
+        await peer.unpeer(peers, UnpeerOptions())
         await world.settled()
         return during, world.state()
 
@@ -136,8 +136,8 @@ async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_ac
     async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
-        peers = await handshake.meet(*world.sides(), ("liqo", "liqo"), {})
-        await peering.peer(peers, peering.Slice(resources={"cpu": "1"}))
+        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
+        await peer.peer(peers, peer.PeerSlice(resources={"cpu": "1"}))
         await world.settled()
         before = world.state()
         tenant = Key("liqo-tenant-rome", "rome")

@@ -20,7 +20,7 @@ from kube import client, waiting
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
-from liqoctl import installation
+from liqoctl import install
 from liqoctl.__main__ import cli
 from sandbox import api, controlplane
 from sandbox.controlplane import Plane
@@ -203,7 +203,7 @@ async def test_pods_of_the_webhook_come_where_critical_classes_are_limited(tmp_p
             key = objects.key_of(made)
             async with asyncio.timeout(120):
                 await waiting.until(server, keys.DEPLOYMENT, key, is_refused)
-            said = await installation.obstacles(server)
+            said = await install.obstacles(server)
             assert f"deployment {name} gets no pods" in said
             assert "insufficient quota" in said
 

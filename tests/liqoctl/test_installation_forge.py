@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of, named
-from liqoctl import installation
+from liqoctl import install
 from liqoctl.forge import manifests
 from tests import factories
 from tests.manifests import documents
@@ -37,7 +37,7 @@ def test_what_a_kustomization_says_and_nobody_reads_is_refused() -> None:
 
 
 def test_all_files_come_with_the_program() -> None:
-    assert installation.manifests() == documents.everything()
+    assert install.manifests() == documents.everything()
 
 
 def test_without_flags_nothing_is_changed() -> None:

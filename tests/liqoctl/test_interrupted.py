@@ -19,11 +19,11 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.client import ClusterClient
 from kube.errors import BusyError
-from liqoctl import handshake, installation, peering
+from liqoctl import install as installing
+from liqoctl import peer as peering
 from liqoctl.forge.manifests import InstallOptions
-from liqoctl.handshake import Peers
 from liqoctl.output import Progress
-from liqoctl.peering import End, Slice
+from liqoctl.peer import PeerClusters, PeerSlice, UnpeerOptions
 from tests.controllers.peers import World, differing, lasting
 from tests.controllers.support import ensure_namespace, offloading
 from tests.fakes import FakeCluster
@@ -90,20 +90,20 @@ class Breaking:
                 yield event
 
 
-Command = Callable[[Peers], Awaitable[None]]
-SLICE: Final = Slice(resources={"cpu": "1"})
+Command = Callable[[PeerClusters], Awaitable[None]]
+SLICE: Final = PeerSlice(resources={"cpu": "1"})
 
 
-async def authenticate(peers: Peers) -> None:
-    await handshake.authenticate(peers)
+async def authenticate(peers: PeerClusters) -> None:
+    await peering.authenticate(peers)
 
 
-async def peer(peers: Peers) -> None:
+async def peer(peers: PeerClusters) -> None:
     await peering.peer(peers, SLICE)
 
 
-async def unpeer(peers: Peers) -> None:
-    await peering.unpeer(peers, End())
+async def unpeer(peers: PeerClusters) -> None:
+    await peering.unpeer(peers, UnpeerOptions())
 
 
 async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
@@ -119,7 +119,7 @@ async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
         )
 
     async def whole() -> None:
-        await command(await handshake.meet(*sides, ("liqo", "liqo"), {}))
+        await command(await peering.meet(*sides, ("liqo", "liqo"), {}))
 
     await ended(whole(), fuse)
 
@@ -226,7 +226,7 @@ async def install(fake: FakeCluster, fuse: Fuse | None = None) -> Object:
     """Install as far as ``fuse`` lets it; return what there is then."""
     cluster = cast("ClusterClient", Breaking(cast("Any", fake), fuse) if fuse else fake)
     wanted, quiet = InstallOptions(cluster_id="rome"), Progress()
-    whole = installation.install(cluster, quiet, wanted, default_image="pyliqo:1")
+    whole = installing.install(cluster, quiet, wanted, default_image="pyliqo:1")
     await ended(whole, fuse)
     return {f"{kind} {key}": lasting(obj) for (kind, key), obj in fake.everything().items()}
 

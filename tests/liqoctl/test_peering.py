@@ -17,7 +17,9 @@ from certs import identity, kubeconfig, pki
 from kube import access
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
-from liqoctl import clusters, handshake, identities, options, output, peering
+from liqoctl import clusters, options, output
+from liqoctl import identity as identity_
+from liqoctl import peer as peer_
 from liqoctl.__main__ import cli
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
@@ -92,7 +94,7 @@ def test_a_tenant_of_liqo_is_believed_by_its_certificate() -> None:
 def test_a_consumer_names_its_key_by_the_bytes_that_liqo_reads() -> None:
     key = identity.new_key()
 
-    proof = handshake.proof_of(key, "rome", b"signature")
+    proof = peer_.proof_of(key, "rome", b"signature")
 
     assert proof["publicKey"] == identity.public_key(key)
     assert identity.is_key_of(proof["csr"], proof["publicKey"])
@@ -196,7 +198,7 @@ def side(fake: FakeCluster) -> Side:
 async def test_a_peer_is_given_up_without_asking_it_and_what_it_keeps_is_listed(
     rome: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await peering.force(side(rome), "milan")
+    await peer_.force(side(rome), "milan")
 
     given_up = await rome.get_live(keys.FOREIGN_CLUSTER, Key("", "milan"))
     assert objects.annotations(given_up or {"metadata": {}}) == {
@@ -211,16 +213,16 @@ async def test_where_the_peer_uses_this_cluster_too_its_namespace_stays(rome: Fa
     theirs = named(keys.TENANT, Key(SPACE, "milan"), spec={"clusterID": "milan"})
     await rome.create(keys.TENANT, theirs)
 
-    await peering.force(side(rome), "milan")
+    await peer_.force(side(rome), "milan")
 
     left = {(str(kind), key.name) for kind, key in rome.everything() if key.namespace == SPACE}
     assert left == {("namespacemap", "rome"), ("tenant", "milan")}
 
 
 async def test_peering_again_takes_it_back_that_a_peer_was_given_up(rome: FakeCluster) -> None:
-    await peering.force(side(rome), "milan")
+    await peer_.force(side(rome), "milan")
 
-    await peering.revive(side(rome), "milan")
+    await peer_.revive(side(rome), "milan")
 
     found = await rome.get_live(keys.FOREIGN_CLUSTER, Key("", "milan"))
     assert objects.annotations(found or {"metadata": {}}) == {}
@@ -233,7 +235,7 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
     await fake.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
-        await handshake.meet(side(fake), side(fake), ("liqo", "liqo"), {})
+        await peer_.meet(side(fake), side(fake), ("liqo", "liqo"), {})
 
 
 @pytest.mark.parametrize("named_in", ["for-rome", "", "of-somebody-else"])
@@ -250,7 +252,7 @@ async def test_a_peering_user_knows_its_namespace_by_its_kubeconfig(named_in: st
     if named_in == "of-somebody-else":
         fake.fail("get", ForbiddenError("no"), kind=keys.NAMESPACE)
 
-    assert await handshake.tenant_namespace(fake, "rome") == name
+    assert await peer_.tenant_namespace(fake, "rome") == name
 
 
 async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> None:
@@ -265,7 +267,7 @@ async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> 
     refused = tenant("False", observed=applied["metadata"].get("generation"))["status"]
     refused["authParams"] = {}
 
-    asked = asyncio.create_task(identities.identity(side(fake), "rome", "", "liqo", {}))
+    asked = asyncio.create_task(identity_.identity(side(fake), "rome", "", "liqo", {}))
     async with asyncio.timeout(300):
         while not fake.requests["watch", "tenants"]:
             assert not asked.done()

@@ -10,12 +10,12 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
-from liqoctl import handshake
+from liqoctl import peer
 from liqoctl.clusters import Side
 from liqoctl.forge import peering
 from liqoctl.forge.peering import Consumer, Entrance, Verdict
-from liqoctl.handshake import Authentication, Peers
 from liqoctl.output import Progress
+from liqoctl.peer import Authentication, PeerClusters
 from tests.fakes import FakeCluster
 
 KNOWN = "https://milan.example:6443"
@@ -120,7 +120,7 @@ class Rome(FakeCluster):
         self.access = SimpleNamespace(server=server, proxy="")
 
 
-async def peers() -> Peers:
+async def peers() -> PeerClusters:
     rome, milan = Rome("https://rome.example:6443"), Rome(KNOWN)
     node = named(keys.NODE, Key("", "n"), spec={"podCIDRs": ["10.244.0.0/24"]})
     await rome.create(keys.NODE, node)
@@ -132,7 +132,7 @@ async def peers() -> Peers:
     space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
     await rome.create(keys.NAMESPACE, space)
     here, there = (Side(cast("ClusterClient", each), Progress()) for each in (rome, milan))
-    return Peers(here, there, "rome", "milan", "liqo", {})
+    return PeerClusters(here, there, "rome", "milan", "liqo", {})
 
 
 def tenant(server: str, proxy: str = "") -> Object:
@@ -141,7 +141,7 @@ def tenant(server: str, proxy: str = "") -> Object:
     return {**made, "status": {"tenantNamespace": "liqo-tenant-rome", "authParams": params}}
 
 
-async def stored(of: Peers) -> list[Object]:
+async def stored(of: PeerClusters) -> list[Object]:
     everything = cast("Rome", of.consumer.cluster).everything()
     return [one for (kind, _), one in everything.items() if kind == keys.IDENTITY]
 
@@ -153,7 +153,7 @@ async def test_a_provider_that_announces_another_server_and_proxy_is_refused(ser
     evil = tenant(server, "http://169.254.169.254:80")
 
     with pytest.raises(click.ClickException, match="refused") as refused:
-        await handshake.sign_in(both, evil, Authentication(waits=False))
+        await peer.sign_in(both, evil, Authentication(waits=False))
 
     assert server in refused.value.message
     assert KNOWN in refused.value.message
@@ -167,7 +167,7 @@ async def test_without_a_terminal_the_flag_to_type_is_told(
     both, other = await peers(), "https://203.0.113.9:6443"
 
     with pytest.raises(click.UsageError) as asked:
-        await handshake.sign_in(both, tenant(other), Authentication(waits=False))
+        await peer.sign_in(both, tenant(other), Authentication(waits=False))
 
     assert asked.value.exit_code == 2
     assert f"--provider-server={other}" in asked.value.message
@@ -175,8 +175,8 @@ async def test_without_a_terminal_the_flag_to_type_is_told(
     assert await stored(both) == []
 
     named_ = Authentication(waits=False, server=other)
-    await handshake.sign_in(both, tenant(other), named_)
-    await handshake.sign_in(both, tenant(other), Authentication(waits=False))  # as before
+    await peer.sign_in(both, tenant(other), named_)
+    await peer.sign_in(both, tenant(other), Authentication(waits=False))  # as before
     assert len(await stored(both)) == 1
 
 
@@ -190,10 +190,10 @@ async def test_at_a_terminal_the_administrator_is_asked(
     told = tenant("https://203.0.113.9:6443")
 
     if said == "y":
-        await handshake.sign_in(both, told, Authentication(waits=False))
+        await peer.sign_in(both, told, Authentication(waits=False))
     else:
         with pytest.raises(click.Abort):
-            await handshake.sign_in(both, told, Authentication(waits=False))
+            await peer.sign_in(both, told, Authentication(waits=False))
 
     assert len(await stored(both)) == count
 

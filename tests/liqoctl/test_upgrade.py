@@ -9,7 +9,7 @@ from apis import keys
 from apis.objects import Key, Object, named
 from controllers.authentication.tenantrights import forge as tenantrights
 from kube.cluster import Selection
-from liqoctl import upgrade
+from liqoctl import install
 from liqoctl.forge import manifests
 from liqoctl.output import Progress
 from tests import factories
@@ -49,7 +49,7 @@ async def test_a_role_keeps_what_it_allows_until_nobody_needs_it(
         await cluster.create(keys.CLUSTER_ROLE, found)
     wanted, other = role(rule("get")), factories.config_map()
 
-    applied = await upgrade.widened(cluster, [wanted, other])
+    applied = await install.widened(cluster, [wanted, other])
 
     assert applied[0]["rules"] == allowed
     assert (applied[0] is wanted) is (allowed == wanted["rules"])
@@ -105,7 +105,7 @@ class Looked(FakeCluster):
 async def test_it_waits_until_the_controllers_have_bound_themselves() -> None:
     cluster = Looked()
     space = await cluster.create(keys.NAMESPACE, spaces()["tenant"])
-    waiting = asyncio.create_task(upgrade.until_bound(cluster, Progress()))
+    waiting = asyncio.create_task(install.until_bound(cluster, Progress()))
     await cluster.looked.wait()
     assert not waiting.done()
 
@@ -117,11 +117,11 @@ async def test_it_waits_until_the_controllers_have_bound_themselves() -> None:
 async def test_where_they_are_refused_it_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(upgrade, "BOUND_S", 0.01)
+    monkeypatch.setattr(install, "BOUND_S", 0.01)
     cluster = FakeCluster()
     await cluster.create(keys.NAMESPACE, spaces()["twin"])
 
-    await upgrade.until_bound(cluster, Progress())
+    await install.until_bound(cluster, Progress())
 
     said = " ".join("".join(capsys.readouterr()).split())
     assert "the controllers have no rights in these namespaces: twin" in said

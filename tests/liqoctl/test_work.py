@@ -16,7 +16,7 @@ from kube import waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.waiting import Left
-from liqoctl import installation, uninstall, virtualnode
+from liqoctl import install, uninstall, virtualnode
 from liqoctl import offload as offloading
 from liqoctl import resourceslice as slices
 from liqoctl.clusters import Side
@@ -621,10 +621,8 @@ async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
     there: Any = cluster
 
     for command in (
-        installation.install(
-            there, quiet, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"
-        ),
-        installation.rehearse(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
+        install.install(there, quiet, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
+        install.rehearse(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
         uninstall.uninstall(cluster, quiet, uninstall.UninstallOptions(confirm=_yes)),
     ):
         with pytest.raises(click.ClickException, match=f"runs Liqo .*{chart}.*from-liqo"):

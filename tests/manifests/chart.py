@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from liqoctl import installation as work
+from liqoctl import install
 from liqoctl.forge import manifests
 from tests.manifests import documents
 
@@ -33,7 +33,7 @@ def files() -> dict[str, str]:
 
 
 def _mutating() -> list[dict[str, Any]]:
-    return [obj for obj in work.manifests(manifests.folders()) if obj not in work.manifests()]
+    return [obj for obj in install.manifests(manifests.folders()) if obj not in install.manifests()]
 
 
 def defaults() -> dict[str, Any]:

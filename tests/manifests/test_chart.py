@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from apis import keys, objects
-from liqoctl import installation
+from liqoctl import install
 from liqoctl.forge import manifests
 from sandbox import controlplane
 from sandbox.controlplane import Plane
@@ -43,7 +43,7 @@ def test_by_default_it_makes_the_manifests(tmp_path: Path) -> None:
 
     served = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
     found = rendered({"image": "pyliqo"}, tmp_path, served)
-    assert found == by_key(installation.manifests(manifests.folders()))
+    assert found == by_key(install.manifests(manifests.folders()))
 
 
 @pytest.mark.cluster

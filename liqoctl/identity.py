@@ -1,18 +1,24 @@
-"""The steps of an authentication one by one, for clusters that nobody reaches at once.
+"""The steps of an authentication one by one, and the users with which administrators peer.
 
 Source: docs/parity.md § 7.4, 7.6.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Final
 
 import click
 
-from apis import keys, naming
+from apis import authentication, keys, naming, times
+from apis import objects as objects_
 from apis.objects import Key, Kind, Object
+from certs import kubeconfig, pki
+from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import clusters, handshake, output
+from liqoctl import clusters, output
+from liqoctl import peer as peer_
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge.peering import Metadata
@@ -43,8 +49,8 @@ def show(who: Session, kind: Kind, peer: str, how: Shown) -> None:
 
 async def create_nonce(side: Side, consumer: str) -> None:
     """Have a nonce for ``consumer`` on this cluster, the provider."""
-    namespace = await handshake.ensure_namespace(side, consumer)
-    await handshake.nonce(side, namespace, consumer)
+    namespace = await peer_.ensure_namespace(side, consumer)
+    await peer_.nonce(side, namespace, consumer)
     side.info(f"nonce for {consumer}: made; it is good for one use within ten minutes")
 
 
@@ -74,15 +80,15 @@ async def tenant(
     Raises:
         click.ClickException: there is no nonce.
     """
-    consumer = await handshake.cluster_id(side.cluster, liqo)
-    here = await handshake.ensure_namespace(side, provider)
-    key = await handshake.private_key(side.cluster, liqo)
+    consumer = await peer_.cluster_id(side.cluster, liqo)
+    here = await peer_.ensure_namespace(side, provider)
+    key = await peer_.private_key(side.cluster, liqo)
     text = given["nonce"] or await _given_nonce(side.cluster, here)
-    signature = await handshake.signature_of(side, here, provider, text)
+    signature = await peer_.signature_of(side, here, provider, text)
     if given["nonce"]:  # a Secret that was written by hand is left to its author
         await clusters.remove(side, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     where = Key(given["namespace"] or naming.tenant_namespace(consumer), consumer)
-    proof = handshake.proof_of(key, consumer, signature)
+    proof = peer_.proof_of(key, consumer, signature)
     return forge.tenant(where, consumer, proof, metadata, given["proxyURL"])
 
 
@@ -107,12 +113,12 @@ async def identity(
     Raises:
         click.ClickException: the consumer is not let in.
     """
-    said = await handshake.cluster_data(side.cluster, liqo)
+    said = await peer_.cluster_data(side.cluster, liqo)
     provider = str(said[keys.CLUSTER_ID_KEY])
     found = await _judged(side, consumer)
     where = namespace or naming.tenant_namespace(provider)
-    networks = await handshake.pod_networks(side.cluster, liqo, said)
-    return handshake.identity_of(found, where, provider, metadata, networks)
+    networks = await peer_.pod_networks(side.cluster, liqo, said)
+    return peer_.identity_of(found, where, provider, metadata, networks)
 
 
 async def _judged(side: Side, consumer: str) -> Object:
@@ -128,13 +134,13 @@ async def _judged(side: Side, consumer: str) -> Object:
 
 
 async def _namespace(cluster: ClusterClient, peer: str) -> str:
-    found = await handshake.tenant_namespace(cluster, peer)
+    found = await peer_.tenant_namespace(cluster, peer)
     if not found:
         raise click.ClickException(f"there is no tenant namespace for {peer}: nothing is peered")
     return found
 
 
-async def kubeconfig(side: Side, provider: str, name: str) -> str:
+async def identity_kubeconfig(side: Side, provider: str, name: str) -> str:
     """Return the kubeconfig of the Identity ``name`` towards ``provider``.
 
     Raises:
@@ -170,3 +176,78 @@ async def delete(side: Side, kind: Kind, peer: str) -> None:
     for obj in await found(side.cluster, kind, peer):
         key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
         await clusters.remove(side, kind, key, why="what belongs to it is being removed")
+
+
+# Makes and removes the user with which a consumer's administrator peers, and noth -----------------
+# Source: docs/parity.md § 7.6.
+
+
+async def peering_user_kubeconfig(
+    side: Side, consumer: str, liqo: str, lifetime: timedelta
+) -> bytes:
+    """Return the kubeconfig of a new user for ``consumer``.
+
+    Raises:
+        click.ClickException: there is one already: delete it first, its key is not kept.
+    """
+    namespace = await peer_.ensure_namespace(side, consumer)
+    if await _bindings(side, consumer):
+        message = f"{consumer} has a peering user, whose key is not kept here"
+        cure = f"liqoctl delete peering-user --consumer-cluster-id {consumer} first"
+        raise click.ClickException(f"{message}: {cure}")
+    name = forge.user(consumer, secrets.token_bytes(forge.RANDOM_BYTES))
+    key = pki.new_key()
+    certificate = await _certificate(side, key, consumer, name, lifetime)
+    for kind, wanted in forge.grants(consumer, name, namespace, liqo):
+        await clusters.keep(side, kind, wanted)
+    access = side.cluster.access
+    provider = await peer_.cluster_id(side.cluster, liqo)
+    return kubeconfig.forge(
+        kubeconfig.Identity(
+            name=name,
+            cluster_id=provider,
+            server=access.server,
+            ca=access.ca,
+            certificate=certificate,
+            key=key,
+            namespace=namespace,
+        )
+    )
+
+
+async def _certificate(
+    side: Side, key: bytes, consumer: str, name: str, lifetime: timedelta
+) -> bytes:
+    kind = keys.CERTIFICATE_SIGNING_REQUEST
+    request = pki.new_csr(key, common_name=name, organizations=[keys.PEER_ORGANIZATION])
+    wanted = forge.signing_request(request, consumer, name, lifetime)
+    made = await side.cluster.create(kind, wanted)
+    where = objects_.key_of(made)
+    approval = forge.approval(made, times.seconds(clock.now()))
+    await side.cluster.patch(kind, where, approval, subresource="approval")
+    signed = await clusters.until(
+        side, kind, where, lambda found: bool(_signed(found)), what=f"the certificate {where}"
+    )
+    return _signed(signed)
+
+
+def _signed(found: Object | None) -> bytes:
+    return authentication.decoded(objects_.status(found), "certificate")
+
+
+async def delete_peering_user(side: Side, consumer: str) -> None:
+    """Take every right of the peering users of ``consumer`` away: what they sign in by ends so.
+
+    Raises:
+        click.ClickException: there is no peering user.
+    """
+    found = await _bindings(side, consumer)
+    if not found:
+        raise click.ClickException(f"{consumer} has no peering user")
+    for key in found:
+        await clusters.remove(side, keys.ROLE_BINDING, key)
+
+
+async def _bindings(side: Side, consumer: str) -> list[Key]:
+    of = Selection(keys.ROLE_BINDING, Object, labels=forge.selector(consumer))
+    return sorted((await side.cluster.list(of)).items)

@@ -1,33 +1,38 @@
-"""The handshake: a consumer proves to a provider who it is, and is told how it gets in.
+"""Peering and its end, by the consumer's administrator, and the handshake within it.
 
-Source: docs/parity.md § 7.4.
+Source: docs/parity.md § 7.4, 7.5.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import click
 
-from apis import authentication, keys, naming, podnetworks
+from apis import authentication, conditions, keys, naming, podnetworks, slices, whose
 from apis import objects as objects_
 from apis.authentication import AuthParams
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
+from apis.offloading import NamespaceMap
 from certs import identity, pki
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, NotFoundError
 from liqoctl import clusters, servers
+from liqoctl import resourceslice as asking
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
+from liqoctl.forge import resourceslice, virtualnode
 from liqoctl.forge.peering import Entrance, Metadata
 from liqoctl.options import Session
 
+# The handshake: a consumer proves to a provider who it is -----------------------------------------
+
 
 @dataclass(frozen=True)
-class Peers:
+class PeerClusters:
     """Two clusters, one of which is to use the other."""
 
     consumer: Side
@@ -68,7 +73,7 @@ def run(
     remote: Session,
     what: str,
     timeout_s: float,
-    work: Callable[[Peers], Awaitable[object]],
+    work: Callable[[PeerClusters], Awaitable[object]],
 ) -> None:
     """Do ``work``, in words ``what``, with the consumer ``who`` and the provider ``remote``."""
 
@@ -82,7 +87,7 @@ def run(
 
 async def meet(
     consumer: Side, provider: Side, namespaces: tuple[str, str], metadata: Metadata
-) -> Peers:
+) -> PeerClusters:
     """Return the two clusters with their names; pyliqo is in ``namespaces`` of them.
 
     Raises:
@@ -97,7 +102,7 @@ async def meet(
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
         raise click.ClickException(f"{message}check the kubeconfigs, or install one again")
-    return Peers(consumer, provider, names[0], names[1], namespaces[0], metadata, networks)
+    return PeerClusters(consumer, provider, names[0], names[1], namespaces[0], metadata, networks)
 
 
 async def cluster_id(cluster: Cluster, namespace: str) -> str:
@@ -175,13 +180,13 @@ async def ensure_namespace(side: Side, peer: str) -> str:
     return str(made["metadata"]["name"])
 
 
-async def authenticate(peers: Peers, how: Authentication = AS_USUAL) -> None:
+async def authenticate(peers: PeerClusters, how: Authentication = AS_USUAL) -> None:
     """Let the consumer in at the provider, and give it the identity to get in by."""
     tenant = await let_in(peers, how)
     await sign_in(peers, tenant, how)
 
 
-async def let_in(peers: Peers, how: Authentication) -> Object:
+async def let_in(peers: PeerClusters, how: Authentication) -> Object:
     """Return the Tenant of the consumer at the provider once it is let in (steps 1 to 7).
 
     Raises:
@@ -232,7 +237,7 @@ async def _judged(provider: Side, wanted: Object) -> Object:
     return judged
 
 
-async def sign_in(peers: Peers, tenant: Object, how: Authentication) -> None:
+async def sign_in(peers: PeerClusters, tenant: Object, how: Authentication) -> None:
     """Store how the consumer gets in (steps 8 to 10); its controllers do the rest.
 
     Raises:
@@ -347,3 +352,213 @@ def _as_administered(wanted: Object, found: Object | None) -> Object:
     spec = objects_.spec(found)
     kept = {name: spec[name] for name in ("tenantCondition", "authzPolicy") if name in spec}
     return {**wanted, "spec": {**wanted["spec"], **kept}}
+
+
+# Peering, and its end -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PeerSlice:
+    """What to ask the provider for."""
+
+    class_: str = ""
+    resources: Mapping[str, str] = field(default_factory=dict)
+    is_wanted: bool = True
+    makes_node: bool = True
+    left_out: frozenset[str] = frozenset()
+    """As of ``liqoctl.forge.resourceslice.SliceOptions``."""
+
+
+async def peer(peers: PeerClusters, wanted: PeerSlice, how: Authentication = AS_USUAL) -> None:
+    """Let the consumer use the provider; what is done already is left as it is.
+
+    Raises:
+        click.ClickException: the provider refuses.
+    """
+    await revive(peers.consumer, peers.provider_id)
+    await authenticate(peers, how)
+    if wanted.is_wanted:
+        await _ask(peers, wanted)
+
+
+async def revive(side: Side, provider: str) -> None:
+    """Take back that ``provider`` is gone for good, if somebody said so."""
+    key = Key("", provider)
+    found = await side.cluster.get_live(keys.FOREIGN_CLUSTER, key)
+    if found and keys.PERMANENTLY_UNREACHABLE in objects_.annotations(found):
+        annotations = {keys.PERMANENTLY_UNREACHABLE: None}
+        changes = {"metadata": {"annotations": annotations}}
+        await side.cluster.patch(keys.FOREIGN_CLUSTER, key, changes)
+        side.info(f"foreigncluster {provider}: is no longer given up")
+
+
+async def _ask(peers: PeerClusters, wanted: PeerSlice) -> None:
+    here = await ensure_namespace(peers.consumer, peers.provider_id)
+    where = Key(here, peers.provider_id)
+    asked = resourceslice.SliceOptions(
+        name=where.name,
+        namespace=here,
+        cluster_id=peers.provider_id,
+        class_=wanted.class_ or slices.DEFAULT_CLASS,
+        resources=wanted.resources,
+        makes_node=wanted.makes_node,
+        metadata=peers.metadata,
+        left_out=wanted.left_out if wanted.class_ else wanted.left_out | {"class_"},
+    )
+    answered = await asking.ask(peers.consumer, asked)
+    said = forge.answers(answered)
+    for type_ in ("Authentication", "Resources"):
+        peers.consumer.info(f"resourceslice {where}: {type_} {said.get(type_, 'not answered')}")
+    if set(said.values()) != {"Accepted"}:
+        raise click.ClickException(f"resourceslice {where}: {_denial(answered)}")
+    peers.consumer.info(f"resourceslice {where}: {resourceslice.grant(answered)}")
+    if answered and slices.makes_virtual_node(answered):
+        await _until_ready(peers.consumer, peers.provider_id)
+
+
+async def _until_ready(side: Side, node: str) -> None:
+    def is_ready(found: Object | None) -> bool:
+        return virtualnode.is_ready(found, node)
+
+    def why(found: Object | None) -> str:
+        return _not_ready(found, node)
+
+    what = f"node {node} to be ready"
+    await clusters.until(side, keys.NODE, Key("", node), is_ready, what=what, why=why)
+    side.info(f"node {node}: ready")
+
+
+def _not_ready(node: Object | None, cluster_id: str) -> str:
+    if node is None:
+        return "it does not exist; see the virtualnode and the pods of its Deployment"
+    if not virtualnode.is_for(node, cluster_id):
+        cure = "delete the resourceslice, and create one of another name"
+        return f"it is not the virtual node for cluster {cluster_id}: {cure}"
+    found = conditions.find(objects_.status(node).get("conditions"), "Ready") or {}
+    return f"{found.get('reason')}: {found.get('message')}"
+
+
+def _denial(slice_: Object | None) -> str:
+    found = objects_.status(slice_).get("conditions") or []
+    denied = [each for each in found if each.get("status") != "Accepted"]
+    told = [f"{one['type']} {one['status']}: {one.get('message', '')}" for one in denied]
+    return "; ".join(told) or "the provider may have cordoned this tenant or slice"
+
+
+@dataclass(frozen=True)
+class UnpeerOptions:
+    """How to end a peering."""
+
+    waits: bool = True
+    deletes_namespaces: bool = False
+
+
+async def unpeer(peers: PeerClusters, end: UnpeerOptions) -> None:
+    """Take back all that ``peer`` made, and what was made with it, the consumer's side first."""
+    await forsake(peers.consumer, peers.provider_id, waits=end.waits)
+    await unauthenticate(peers, end)
+    if end.deletes_namespaces:
+        await _delete_namespaces(peers)
+
+
+async def forsake(side: Side, provider: str, *, waits: bool = True) -> str:
+    """Delete the slices and virtual nodes for ``provider``; return their namespace, if any.
+
+    A NamespaceMap goes with the last virtual node; one that is left has lost it.
+    """
+    here = await tenant_namespace(side.cluster, provider)
+    if not here:
+        side.info(f"there is no tenant namespace for {provider}")
+        return ""
+    for kind in (keys.RESOURCE_SLICE, keys.VIRTUAL_NODE, keys.NAMESPACE_MAP):
+        for key in await _for_peer(side.cluster, kind, here, provider):
+            why = "pods are leaving its node, as disruption budgets allow"
+            await clusters.remove(side, kind, key, why=why, waits=waits)
+    return here
+
+
+async def _for_peer(cluster: Cluster, kind: Kind, namespace: str, peer: str) -> list[Key]:
+    found = (await cluster.list(Selection(kind, Object, namespace))).items
+    return [
+        key
+        for key, obj in found.items()
+        if peer in {objects_.spec(obj).get("clusterID"), whose.destination(obj)}
+    ]
+
+
+async def unauthenticate(peers: PeerClusters, end: UnpeerOptions) -> None:
+    """Delete the identity of the consumer, then what lets it in at the provider.
+
+    Raises:
+        click.ClickException: slices for the provider still need it.
+    """
+    here = await tenant_namespace(peers.consumer.cluster, peers.provider_id)
+    if here:
+        left = await _for_peer(peers.consumer.cluster, keys.RESOURCE_SLICE, here, peers.provider_id)
+        if left and end.waits:
+            names = ", ".join(str(key) for key in left)
+            raise click.ClickException(f"resourceslices need the identity: delete {names} first")
+        await _sign_off(peers.consumer, here, peers.provider_id, waits=end.waits)
+    there = await tenant_namespace(peers.provider.cluster, peers.consumer_id)
+    if there:
+        where = Key(there, peers.consumer_id)
+        why = "what the consumer left there is being removed"
+        await clusters.remove(peers.provider, keys.TENANT, where, why=why, waits=end.waits)
+        await clusters.remove(peers.provider, keys.SECRET, Key(there, keys.NONCE_SECRET))
+
+
+async def _sign_off(side: Side, namespace: str, provider: str, *, waits: bool) -> None:
+    name = naming.controlplane_identity(provider)
+    await clusters.remove(side, keys.IDENTITY, Key(namespace, name), waits=waits)
+    if waits:
+        # They go after it; with them goes what the provider holds of this cluster.
+        await clusters.until_gone(side, keys.RENEW, [Key(namespace, name)])
+        secret = Key(namespace, naming.kubeconfig_secret(name))
+        await clusters.until_gone(side, keys.SECRET, [secret])
+    await clusters.remove(side, keys.SECRET, Key(namespace, keys.SIGNED_NONCE_SECRET))
+
+
+async def _delete_namespaces(peers: PeerClusters) -> None:
+    sides = ((peers.consumer, peers.provider_id), (peers.provider, peers.consumer_id))
+    for side, peer_ in sides:
+        name = await tenant_namespace(side.cluster, peer_)
+        for kind in (keys.TENANT, keys.IDENTITY) if name else ():
+            if await _any(side.cluster, kind, name):
+                message = f"namespace {name} is kept: {kind}s in it serve the other direction"
+                raise click.ClickException(f"{message}; unpeer that way first")
+        if name:
+            await clusters.remove(side, keys.NAMESPACE, Key("", name))
+
+
+async def _any(cluster: Cluster, kind: Kind, namespace: str) -> bool:
+    return bool((await cluster.list(Selection(kind, Object, namespace))).items)
+
+
+async def force(side: Side, provider: str) -> None:
+    """End the peering with a provider that does not come back, and say what it keeps."""
+    key = Key("", provider)
+    spec = {"clusterID": provider}
+    annotations = {keys.PERMANENTLY_UNREACHABLE: "true"}
+    wanted = objects_.named(
+        keys.FOREIGN_CLUSTER, key, metadata={"annotations": annotations}, spec=spec
+    )
+    here = await tenant_namespace(side.cluster, provider)
+    orphans = await _twins(side.cluster, here, provider) if here else []
+    await clusters.keep(side, keys.FOREIGN_CLUSTER, wanted)
+    if not await forsake(side, provider):
+        return
+    await _sign_off(side, here, provider, waits=True)
+    if not await _any(side.cluster, keys.TENANT, here):
+        await clusters.remove(side, keys.NAMESPACE, Key("", here))
+    side.warning(f"left on {provider}: the tenant of this cluster, {_told(orphans)}")
+    side.warning("should it come back, its administrator removes them: liqoctl delete tenant")
+
+
+async def _twins(cluster: Cluster, namespace: str, provider: str) -> list[str]:
+    found = await cluster.get_live(keys.NAMESPACE_MAP, Key(namespace, provider))
+    current = NamespaceMap.parse(found).current if found else {}
+    return sorted(entry.remote_namespace for entry in current.values())
+
+
+def _told(twins: list[str]) -> str:
+    return f"namespaces {', '.join(twins)}" if twins else "no namespaces"

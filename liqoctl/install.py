@@ -1,9 +1,10 @@
-"""Installing pyliqo from the manifests that came with this program.
+"""Installing and upgrading pyliqo from the manifests that came with this program.
 
 Source: docs/parity.md § 7.8; the manifests' README.md.
 """
 
 import asyncio
+import contextlib
 import importlib.resources
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,16 +14,15 @@ from typing import Any, Final
 import click
 import yaml
 
-from apis import keys
+from apis import keys, objects, whose
 from apis.objects import Key, Kind, Object, key_of
 from kube import errors, waiting
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import outdated, upgrade
 from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.forge.manifests import InstallOptions
-from liqoctl.output import Progress
+from liqoctl.output import Progress, echo
 
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
@@ -57,13 +57,13 @@ async def install(
         TimeoutError: something is not available in time; ``obstacles`` says what.
     """
     image, made = await _completed(cluster, wanted, default_image)
-    widened = await upgrade.widened(cluster, made)
-    await _apply(cluster, progress, widened)
+    bound = await widened(cluster, made)
+    await _apply(cluster, progress, bound)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
     with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     progress.info(f"{len(deployments)} Deployments are available, with image {image}")
-    await _take_back(cluster, progress, made, widened)
+    await _take_back(cluster, progress, made, bound)
     found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
 
@@ -79,7 +79,7 @@ async def rehearse(
         click.ClickException: something is refused; the message has all of it.
     """
     _, made = await _completed(cluster, wanted, default_image)
-    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
+    old = await find_outdated(cluster, [*made, forge.cluster_id("")], MANAGER)
     lines = [await _rehearsed(cluster, obj) for obj in made]
     refused = [line for line, is_refused in lines if is_refused]
     if refused:
@@ -164,13 +164,13 @@ async def _take_back(
 ) -> None:
     """Remove what an older version had: rights last, since its controllers ran until now."""
     narrowed = [one for one, wide in zip(made, widened, strict=True) if one is not wide]
-    old = await outdated.find(cluster, [*made, forge.cluster_id("")], MANAGER)
+    old = await find_outdated(cluster, [*made, forge.cluster_id("")], MANAGER)
     if narrowed or old:
-        await upgrade.until_bound(cluster, progress)
+        await until_bound(cluster, progress)
     for obj in narrowed:
         await _apply_one(cluster, obj)
         progress.info(f"{forge.kind_of(obj)} {key_of(obj)}: rights of an older version removed")
-    await outdated.remove(cluster, progress, old)
+    await remove_outdated(cluster, progress, old)
 
 
 async def refuse_liqo(cluster: Cluster) -> None:
@@ -258,3 +258,118 @@ async def obstacles(cluster: Cluster) -> str:
     ]
     reasons = forge.obstacles(pods, deployments)
     return "; ".join(reasons) or f"see the pods of namespace {keys.LIQO_NAMESPACE}"
+
+
+# An upgrade takes no right away before the process that needed it has ended -----------------------
+# The controller manager gives itself a part of its rights, in each twin and tenant namespace.
+# One of an older version, that had them in the whole cluster, goes on with them until the new one
+# leads.
+
+BOUND_S: Final = 60.0
+"""A consumer that is refused gets nothing, and so does the controller manager in its twins."""
+_POLL_S: Final = 0.5
+_OF_PEERS: Final = Selection(keys.NAMESPACE, Object, labels=whose.PEERS)
+_BINDINGS: Final = Selection(
+    keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+)
+
+
+async def widened(cluster: Cluster, made: Sequence[Object]) -> list[Object]:
+    """Return ``made`` with all that the roles among them allow in the cluster now."""
+    return [
+        forge.with_old_rules(obj, await cluster.get_live(forge.kind_of(obj), objects.key_of(obj)))
+        if obj["kind"] in forge.ROLES
+        else obj
+        for obj in made
+    ]
+
+
+async def until_bound(cluster: Cluster, progress: Progress) -> None:
+    """Return once the controller manager has bound itself everywhere, or say where it did not."""
+    with progress.waiting("the controllers to have their rights in each namespace"):
+        try:
+            async with asyncio.timeout(BOUND_S):
+                while await _unbound(cluster):  # noqa: ASYNC110  # two kinds, and not for long
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            names = ", ".join(await _unbound(cluster))
+            progress.warning(f"the controllers have no rights in these namespaces: {names}")
+
+
+async def _unbound(cluster: Cluster) -> list[str]:
+    namespaces = (await cluster.list(_OF_PEERS)).items.values()
+    bound = (await cluster.list(_BINDINGS)).items
+    names = (objects.key_of(one).name for one in namespaces if forge.is_opened(one))
+    return sorted(name for name in names if Key(name, keys.CONTROLLER_MANAGER) not in bound)
+
+
+# What an older version of pyliqo had and this one has not -----------------------------------------
+# It is found by the label of all manifests; what somebody else applied with that label is his.
+
+
+async def find_outdated(cluster: Cluster, wanted: Iterable[Object], manager: str) -> list[Object]:
+    """Return, read live, what ``manager`` applied at some time and ``wanted`` lacks.
+
+    The kinds are those of ``wanted``, the last first, so that nothing is asked of what is gone.
+    """
+    kept: dict[Kind, set[Key]] = {}
+    for obj in wanted:
+        kept.setdefault(forge.kind_of(obj), set()).add(objects.key_of(obj))
+    found = []
+    for kind in reversed(kept):
+        for key in sorted(await _labelled(cluster, kind) - kept[kind]):
+            existing = await cluster.get_live(kind, key)
+            if existing and forge.is_applied_by(existing, manager):
+                found.append(existing)
+    return found
+
+
+async def _labelled(cluster: Cluster, kind: Kind) -> set[Key]:
+    with contextlib.suppress(errors.NotFoundError):  # the kind itself is not installed
+        return set((await cluster.list(Selection(kind, Object, labels=forge.OURS))).items)
+    return set()
+
+
+async def remove_outdated(cluster: Cluster, progress: Progress, found: Iterable[Object]) -> None:
+    """Delete ``found``, but for kinds and namespaces: these hold what is not ours."""
+    for obj in found:
+        if forge.is_prerequisite(obj):
+            progress.info(f"{_named(obj)} is of an older version: delete it if nobody needs it")
+            continue
+        await cluster.delete(forge.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
+        progress.info(f"{_named(obj)} of an older version removed")
+
+
+def _named(obj: Object) -> str:
+    return f"{forge.kind_of(obj)} {objects.key_of(obj)}"
+
+
+# Which versions there are -------------------------------------------------------------------------
+
+CONTROLLERS = "liqo-controller-manager"
+
+
+async def server_versions(cluster: ClusterClient, namespace: str) -> Object:
+    """Return the version that is installed in ``namespace``, and that of Kubernetes.
+
+    Shape: {"serverVersion": str, "kubernetesVersion": str}; the first is empty where nothing is.
+    """
+    where = Key(namespace or keys.LIQO_NAMESPACE, CONTROLLERS)
+    deployment = await cluster.get_live(keys.DEPLOYMENT, where)
+    kubernetes = (await cluster.version()).get("gitVersion", "unknown")
+    installed = image_tag(deployment) if deployment else ""
+    return {"serverVersion": installed, "kubernetesVersion": kubernetes}
+
+
+async def show_versions(cluster: ClusterClient, namespace: str) -> None:
+    """Print them as lines."""
+    found = await server_versions(cluster, namespace)
+    missing = f"not installed in {namespace or keys.LIQO_NAMESPACE}"
+    echo(f"Server version: {found['serverVersion'] or missing}")
+    echo(f"Kubernetes version: {found['kubernetesVersion']}")
+
+
+def image_tag(deployment: Object) -> str:
+    """Return the tag of the controller manager's image, ``latest`` when it has none."""
+    _, _, tag = forge.image_of(deployment).rpartition("/")[2].partition(":")
+    return tag or "latest"
