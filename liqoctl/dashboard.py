@@ -34,7 +34,7 @@ from kube.informer import Change, Informer
 from liqoctl import why
 from liqoctl.forge import dashboard as forge
 from liqoctl.forge import why as why_
-from liqoctl.forge.dashboard import Certificate, Seen
+from liqoctl.forge.dashboard import BoardState, Certificate
 from liqoctl.forge.tables import printable
 
 FOLLOWED: Final = (
@@ -99,7 +99,7 @@ class Board:
         """Return the version of each panel."""
         return dict(self._versions)
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> BoardState:
         found: dict[Kind, list[Object]] = {
             kind: [informer.items()[key] for key in sorted(informer.items())]
             for kind, informer in self._informers.items()
@@ -109,7 +109,7 @@ class Board:
         ]
         denied = [kind for kind, informer in self._informers.items() if informer.is_lacking]
         denied += [keys.POD] if any(each.is_lacking for each in self._pods.values()) else []
-        return Seen(clock.now(), found, frozenset(denied), tuple(_certificates(found)))
+        return BoardState(clock.now(), found, frozenset(denied), tuple(_certificates(found)))
 
     def _informer(self, kind: Kind, namespace: str = "") -> Informer[Object]:
         informer = Informer(Selection(kind, Object, namespace), may_lack=_MAY_LACK)
@@ -164,7 +164,7 @@ T = TypeVar("T")
 HOST: Final = "127.0.0.1"
 PATIENCE_S: Final = 30.0
 _PING_S: Final = 15.0
-_FILES: Final = Path(__file__).parent.parent / "page"
+_FILES: Final = Path(__file__).parent / "page"
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

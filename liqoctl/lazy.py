@@ -14,6 +14,7 @@ __all__ = [
     "Progress",
     "Side",
     "backup",
+    "candidates",
     "clusters",
     "dashboard",
     "identity",
@@ -26,7 +27,6 @@ __all__ = [
     "provider",
     "reflections",
     "resourceslice",
-    "suggesting",
     "uninstall",
     "virtualnode",
     "why",
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kube.client import ClusterClient as Client
     from liqoctl import (
         backup,
+        candidates,
         clusters,
         dashboard,
         identity,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         provider,
         reflections,
         resourceslice,
-        suggesting,
         uninstall,
         virtualnode,
         why,

@@ -502,7 +502,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def names_of(what: str) -> Completer:
-    """Return what completes an argument by the names of objects: ``what`` as in ``suggesting``.
+    """Return what completes an argument by the names of objects: ``what`` as in ``candidates``.
 
     A cluster that does not answer, or refuses, has none: a shell gets no error.
     """
@@ -518,7 +518,7 @@ def names_of(what: str) -> Completer:
             given = {**{name: value for name, value in known.items() if value is not None}, **given}
             one = one.parent
         with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
-            found = lazy.suggesting.names(_session(given), lazy.suggesting.KINDS[what], typed)
+            found = lazy.candidates.names(_session(given), lazy.candidates.KINDS[what], typed)
             taken = context.params.get(_param.name or "") or ()
             return [CompletionItem(name) for name in found if name not in taken]
         return []

@@ -309,7 +309,7 @@ def _pods(quota: Object | None) -> str:
 # Sharing ------------------------------------------------------------------------------------------
 
 
-def set_sharing(who: Session, wanted: forge.Wanted, output: str | None) -> None:
+def set_sharing(who: Session, wanted: forge.SharingOptions, output: str | None) -> None:
     """Write, or print, the ProviderPolicy that says what is shared."""
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
@@ -356,11 +356,11 @@ def get_sharing(who: Session, output: str | None) -> None:
     clusters.run(who, work)
 
 
-async def _seen(cluster: Cluster) -> forge.Seen:
+async def _seen(cluster: Cluster) -> forge.ProviderState:
     async def every(kind: Any, fields: str = "") -> list[Object]:
         return list((await cluster.list(Selection(kind, Object, fields=fields))).items.values())
 
-    return forge.Seen(
+    return forge.ProviderState(
         nodes=await every(keys.NODE),
         pods=await every(keys.POD, fields=_ALIVE),
         slices=[one for one in await every(keys.RESOURCE_SLICE) if whose.is_foreign(one)],

@@ -39,7 +39,7 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     raise click.ClickException(f"{message} with the labels {labels}")
 
 
-async def manifest(cluster: Cluster, wanted: forge.Wanted) -> Object:
+async def manifest(cluster: Cluster, wanted: forge.VirtualNodeOptions) -> Object:
     """Return the VirtualNode ``wanted``, read from its ResourceSlice.
 
     Raises:
@@ -60,7 +60,7 @@ async def manifest(cluster: Cluster, wanted: forge.Wanted) -> Object:
 
 
 async def create(
-    cluster: Cluster, progress: Progress, wanted: forge.Wanted, *, timeout_s: float
+    cluster: Cluster, progress: Progress, wanted: forge.VirtualNodeOptions, *, timeout_s: float
 ) -> None:
     """Create the virtual node ``wanted``, or bring it up to date, and wait for its Node.
 
@@ -90,7 +90,7 @@ async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
 
 
 async def _apply(
-    cluster: Cluster, progress: Progress, made: Object, wanted: forge.Wanted
+    cluster: Cluster, progress: Progress, made: Object, wanted: forge.VirtualNodeOptions
 ) -> Object:
     """Return the virtual node, once it is ``made``, or has what the flags name."""
     key = objects.key_of(made)

@@ -166,14 +166,14 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
 
     It is written to a ProviderPolicy, and holds at once.
     """
-    wanted = sharing.Wanted(
+    wanted = sharing.SharingOptions(
         tenant=given["tenant"],
         percentage=given["percentage"],
         by_resource=_percents(options.merged_pairs(given["resource"])),
         rounding=given["rounding"],
         limits=options.merged_pairs(given["limits"]),
     )
-    if wanted == sharing.Wanted(tenant=wanted.tenant):
+    if wanted == sharing.SharingOptions(tenant=wanted.tenant):
         raise click.UsageError(
             "say what to set: --sharing-percentage, --resource, --limits or --rounding"
         )

@@ -78,7 +78,7 @@ def create_virtualnode(
     It belongs into the tenant namespace of the peering (-n, or found by its labels), next to the
     Secret with the kubeconfig.
     """
-    wanted = _wanted(name, session, _Given(**given))
+    wanted = _wanted(name, session, _VirtualNodeFlags(**given))
     if output and not wanted.namespace:  # printing reads no cluster
         wanted = forge.in_tenant_namespace(wanted)
 
@@ -96,7 +96,7 @@ def create_virtualnode(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _VirtualNodeFlags:
     """The flags of ``create virtualnode`` as click names them."""
 
     remote_cluster_id: str
@@ -117,7 +117,7 @@ class _Given:
     runtime_class_name: str
 
 
-def _wanted(name: str, session: Session, given: _Given) -> forge.Wanted:
+def _wanted(name: str, session: Session, given: _VirtualNodeFlags) -> forge.VirtualNodeOptions:
     if bool(given.kubeconfig_secret_name) == bool(given.resource_slice_name):
         raise click.UsageError("give either --kubeconfig-secret-name or --resource-slice-name")
     hard = {"cpu": given.cpu, "memory": given.memory, "pods": given.pods}
@@ -126,7 +126,7 @@ def _wanted(name: str, session: Session, given: _Given) -> forge.Wanted:
         "ingressClasses": options.comma_items(given.ingress_classes),
         "loadBalancerClasses": options.comma_items(given.load_balancer_classes),
     }
-    return forge.Wanted(
+    return forge.VirtualNodeOptions(
         name=name,
         namespace=session.namespace,
         cluster_id=given.remote_cluster_id,

@@ -31,7 +31,7 @@ class Certificate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class BoardState:
     """What the cluster said; of a kind in ``denied`` nothing may be read."""
 
     now: datetime
@@ -51,12 +51,12 @@ class Panel:
     title: str
     head: Row
     needs: tuple[Kind, ...]
-    rows: Callable[[Seen], Iterable[Row]]
-    last: Callable[[Seen, Row], str] | None = None
+    rows: Callable[[BoardState], Iterable[Row]]
+    last: Callable[[BoardState, Row], str] | None = None
     """Makes the last cell, of the rows that are shown only."""
 
 
-def page(name: str, seen: Seen, query: str = "", start: int = 0) -> Object:
+def page(name: str, seen: BoardState, query: str = "", start: int = 0) -> Object:
     """Return the rows of a panel in which ``query`` occurs, from number ``start``.
 
     Shape: {title, head, rows: [{cells, tone}], total, start, note}; ``tone`` is good, bad or empty.
@@ -96,14 +96,14 @@ def _tone(row: Row) -> str:
     return "good" if any(cell in _GOOD for cell in row) else ""
 
 
-def _note(panel: Panel, seen: Seen) -> str:
+def _note(panel: Panel, seen: BoardState) -> str:
     denied = [kind.resource for kind in panel.needs if kind in seen.denied]
     if not denied:
         return ""
     return f"you may not list {', '.join(denied)}, or the cluster does not have them"
 
 
-def _peers(seen: Seen) -> Iterator[Row]:
+def _peers(seen: BoardState) -> Iterator[Row]:
     for each in seen.of(keys.FOREIGN_CLUSTER):
         told = info.peer(each, info.Around())
         modules = [told[name] for name in ("authentication", "offloading")]
@@ -120,7 +120,7 @@ def _peers(seen: Seen) -> Iterator[Row]:
         )
 
 
-def _quotas(seen: Seen) -> Iterator[Row]:
+def _quotas(seen: BoardState) -> Iterator[Row]:
     for each in seen.of(keys.QUOTA):
         key, spec, status = key_of(each), objects.spec(each), objects.status(each)
         is_cordoned = "cordoned" if spec.get("cordoned") else "open"
@@ -132,7 +132,7 @@ def _amounts(found: Object | None) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in sorted((found or {}).items()))
 
 
-def _namespaces(seen: Seen) -> Iterator[Row]:
+def _namespaces(seen: BoardState) -> Iterator[Row]:
     for each in seen.of(keys.NAMESPACE_OFFLOADING):
         spec, status = objects.spec(each), objects.status(each)
         clusters = status.get("remoteNamespacesConditions") or {}
@@ -150,7 +150,7 @@ def _said(cluster: str, told: Iterable[Object]) -> str:
     return f"{cluster}: {ready.get('reason', 'Unknown')}"
 
 
-def _pods(seen: Seen) -> list[Row]:
+def _pods(seen: BoardState) -> list[Row]:
     rows = [
         (key.namespace, key.name, str(phase), str(objects.spec(each).get("nodeName") or ""))
         for each in seen.of(keys.POD)
@@ -160,7 +160,7 @@ def _pods(seen: Seen) -> list[Row]:
     return sorted(rows, key=lambda row: (row[2] in _DULL, row))
 
 
-def _why(seen: Seen, row: Row) -> str:
+def _why(seen: BoardState, row: Row) -> str:
     namespace, name, *_ = row
     found = (one for one in seen.of(keys.POD) if key_of(one) == (namespace, name))
     offloadings = {key_of(one).namespace: one for one in seen.of(keys.NAMESPACE_OFFLOADING)}
@@ -176,7 +176,7 @@ def _why(seen: Seen, row: Row) -> str:
     return whypod.judge(facts).clause
 
 
-def _certificates(seen: Seen) -> Iterator[Row]:
+def _certificates(seen: BoardState) -> Iterator[Row]:
     for each in sorted(seen.certificates, key=lambda one: one.ends):
         left = each.ends - seen.now
         state = "Ended" if left <= timedelta(0) else "Ends soon" if left < SOON else "Valid"
@@ -187,11 +187,11 @@ def _certificates(seen: Seen) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _slices(seen: Seen) -> list[Row]:
+def _slices(seen: BoardState) -> list[Row]:
     return [resourceslice.row(one) for one in seen.of(keys.RESOURCE_SLICE)]
 
 
-def _virtual_nodes(seen: Seen) -> list[Row]:
+def _virtual_nodes(seen: BoardState) -> list[Row]:
     return [resourceslice.node_row(one) for one in seen.of(keys.VIRTUAL_NODE)]
 
 

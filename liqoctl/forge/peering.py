@@ -291,7 +291,7 @@ class Verdict(Enum):
     REFUSE = "refuse"
 
 
-class JudgedServer(NamedTuple):
+class CheckedServer(NamedTuple):
     """A verdict; where it is not OK, why, and the flag that would name what is announced."""
 
     verdict: Verdict
@@ -323,7 +323,7 @@ class Consumer:
     """The addresses of the names that are announced, as this machine resolves them."""
 
 
-def judge(announced: Entrance, consumer: Consumer) -> JudgedServer:
+def judge(announced: Entrance, consumer: Consumer) -> CheckedServer:
     """Return whether the consumer's controllers may connect to what is ``announced``."""
     found = [
         _one(SERVER_FLAG, "API server", announced.server, consumer),
@@ -341,22 +341,24 @@ def host(url: str) -> str:
         return ""
 
 
-def _one(flag: str, what: str, url: str, consumer: Consumer) -> JudgedServer:
+def _one(flag: str, what: str, url: str, consumer: Consumer) -> CheckedServer:
     known, named = (
         each.server if flag == SERVER_FLAG else each.proxy
         for each in (consumer.kubeconfig, consumer.named)
     )
     if (not url and flag == PROXY_FLAG) or (known and _place(url) == _place(known)):
-        return JudgedServer(Verdict.OK)
+        return CheckedServer(Verdict.OK)
     said = f"the {what} that the provider announces is {url or 'none'!r}"
     if not host(url):
-        return JudgedServer(Verdict.REFUSE, f"{said}, which names no host", flag)
+        return CheckedServer(Verdict.REFUSE, f"{said}, which names no host", flag)
     is_named = bool(named) and _place(url) == _place(named)
     if reason := _refusal(url, consumer, () if is_named else consumer.networks):
-        return JudgedServer(Verdict.REFUSE, f"{said}, {reason}", flag)
+        return CheckedServer(Verdict.REFUSE, f"{said}, {reason}", flag)
     if is_named:
-        return JudgedServer(Verdict.OK)
-    return JudgedServer(Verdict.ASK, f"{said}, that of the kubeconfig is {known or 'none'!r}", flag)
+        return CheckedServer(Verdict.OK)
+    return CheckedServer(
+        Verdict.ASK, f"{said}, that of the kubeconfig is {known or 'none'!r}", flag
+    )
 
 
 def _place(url: str) -> tuple[str, str, int | None, str]:

@@ -17,7 +17,7 @@ HEADER = ("TENANT", "POLICY", "RESOURCE", "FREE", "PERCENT", "SHARED", "GRANTED"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SharingOptions:
     """What the flags say; None: as it is."""
 
     tenant: str = ""
@@ -27,7 +27,7 @@ class Wanted:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> Object:
+def policy(wanted: SharingOptions, existing: Object | None, default: Object | None) -> Object:
     """Return the ProviderPolicy that says what is ``wanted``, all else as it was.
 
     A tenant's first policy of its own starts as a copy of ``default``, which it replaces whole, but
@@ -62,7 +62,7 @@ def policy(wanted: Wanted, existing: Object | None, default: Object | None) -> O
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProviderState:
     """What there is in the cluster that shares."""
 
     nodes: Iterable[Object]
@@ -72,7 +72,7 @@ class Seen:
     policies: Sequence[Object]
 
 
-def shown(seen: Seen) -> list[Object]:
+def shown(seen: ProviderState) -> list[Object]:
     """Return what is shared with each tenant.
 
     Shape: {tenant, policy, rounding, resources: {name: {free, percentage, shared, granted}}}.
@@ -93,7 +93,7 @@ def rows(found: Iterable[Object]) -> list[tuple[str, ...]]:
 _COLUMNS = ("free", "percentage", "shared", "granted")
 
 
-def _of(tenant: str, seen: Seen, available: Resources) -> Object:
+def _of(tenant: str, seen: ProviderState, available: Resources) -> Object:
     found = policies.of(seen.policies, tenant)
     pool = sharing.pool(available, found.sharing)
     granted = resources.total(_granted(one) for one in seen.slices if _consumer(one) == tenant)
@@ -114,7 +114,7 @@ def _of(tenant: str, seen: Seen, available: Resources) -> Object:
     }
 
 
-def _free(seen: Seen) -> dict[str, Quantity]:
+def _free(seen: ProviderState) -> dict[str, Quantity]:
     usable = {one["metadata"]["name"]: one for one in seen.nodes if sharing.is_usable(one)}
     users = {
         naming.quota_name(one["metadata"]["name"], _consumer(one))

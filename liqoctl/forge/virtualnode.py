@@ -15,7 +15,7 @@ _CLASSES: Final = ("storageClasses", "ingressClasses", "loadBalancerClasses")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VirtualNodeOptions:
     """What the flags say."""
 
     name: str
@@ -43,7 +43,7 @@ class Wanted:
         return ("resourceQuota.hard",) if self.slice_name else ()
 
 
-def from_flags(wanted: Wanted) -> Object:
+def from_flags(wanted: VirtualNodeOptions) -> Object:
     """Return the VirtualNode whose resources and classes the flags give."""
     spec = _spec(wanted, {"name": wanted.kubeconfig_secret})
     spec["resourceQuota"] = {"hard": dict(wanted.hard)}
@@ -53,7 +53,7 @@ def from_flags(wanted: Wanted) -> Object:
     return _virtual_node(wanted, spec)
 
 
-def named(made: Object, wanted: Wanted) -> Object:
+def named(made: Object, wanted: VirtualNodeOptions) -> Object:
     """Return of the VirtualNode ``made`` what flags name: all that is changed of one."""
     spec = {name: value for name, value in made["spec"].items() if name not in wanted.left_out}
     del spec["labels"]
@@ -86,7 +86,7 @@ def printed(made: Object) -> Object:
 
 
 def from_slice(
-    wanted: Wanted, resource_slice: Object, allowed: Collection[str] | None = None
+    wanted: VirtualNodeOptions, resource_slice: Object, allowed: Collection[str] | None = None
 ) -> Object:
     """Return the VirtualNode whose resources and classes the provider granted.
 
@@ -114,7 +114,7 @@ def from_slice(
     return made
 
 
-def _spec(wanted: Wanted, secret: Object) -> Object:
+def _spec(wanted: VirtualNodeOptions, secret: Object) -> Object:
     spec: Object = {
         "clusterID": wanted.cluster_id,
         "createNode": wanted.create_node,
@@ -127,7 +127,7 @@ def _spec(wanted: Wanted, secret: Object) -> Object:
     return spec
 
 
-def _virtual_node(wanted: Wanted, spec: Object) -> Object:
+def _virtual_node(wanted: VirtualNodeOptions, spec: Object) -> Object:
     spec["labels"] = {**wanted.labels, keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
     patch: Object = {"nodeSelector": dict(wanted.node_selector)} if wanted.node_selector else {}
     if wanted.runtime_class:
@@ -148,7 +148,7 @@ def _classes(name: str, given: Sequence[str]) -> list[Object]:
     ]
 
 
-def in_tenant_namespace(wanted: Wanted) -> Wanted:
+def in_tenant_namespace(wanted: VirtualNodeOptions) -> VirtualNodeOptions:
     """Return ``wanted`` in the namespace that the peering's objects are in by default."""
     return replace(wanted, namespace=naming.tenant_namespace(wanted.cluster_id))
 

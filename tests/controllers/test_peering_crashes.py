@@ -19,7 +19,7 @@ from apis import keys
 from apis.objects import Key, Object, named
 from liqoctl import peer, provider, virtualnode
 from liqoctl.forge import peering as forge
-from liqoctl.forge.virtualnode import Wanted
+from liqoctl.forge.virtualnode import VirtualNodeOptions
 from liqoctl.peer import UnpeerOptions
 from tests.controllers.peers import OWN_RIGHTS, World, differing
 from tests.controllers.support import ensure_namespace, offloading
@@ -166,7 +166,7 @@ async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_i
         await world.settled()
         before = world.state()
         hard = {"cpu": "2", "memory": "4Gi", "pods": "110"}
-        wanted = Wanted("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
+        wanted = VirtualNodeOptions("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
 
         await virtualnode.create(rome.cluster, rome.progress, wanted, timeout_s=300)
 

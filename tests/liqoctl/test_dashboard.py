@@ -20,7 +20,7 @@ from kube.cluster import Cluster
 from liqoctl import dashboard
 from liqoctl.dashboard import Board, PanelUpdates, Site
 from liqoctl.forge import dashboard as forge
-from liqoctl.forge.dashboard import Certificate, Seen
+from liqoctl.forge.dashboard import BoardState, Certificate
 from sandbox.controlplane import Plane
 from tests import browser, factories
 from tests.browser import CHROMIUM
@@ -37,9 +37,9 @@ def pod(name: str, phase: str = "Running", node: str = "milan") -> Object:
     return factories.pod("shop", name, spec=spec, status={"phase": phase})
 
 
-def seen(**found: list[Object]) -> Seen:
+def seen(**found: list[Object]) -> BoardState:
     kinds = {"pods": keys.POD, "peers": keys.FOREIGN_CLUSTER, "tenants": keys.TENANT}
-    return Seen(NOW, {kinds[name]: objects for name, objects in found.items()})
+    return BoardState(NOW, {kinds[name]: objects for name, objects in found.items()})
 
 
 def test_of_many_pods_a_page_is_shown_those_first_that_do_not_run() -> None:
@@ -69,9 +69,9 @@ def test_a_pod_says_why_it_is_where_it_is() -> None:
 
 
 def test_a_kind_that_may_not_be_read_is_named_and_costs_no_other() -> None:
-    told = forge.page("quotas", Seen(NOW, denied=frozenset({keys.QUOTA})))
+    told = forge.page("quotas", BoardState(NOW, denied=frozenset({keys.QUOTA})))
     assert "you may not list quotas.offloading.liqo.io" in told["note"]
-    assert not forge.page("pods", Seen(NOW, denied=frozenset({keys.QUOTA})))["note"]
+    assert not forge.page("pods", BoardState(NOW, denied=frozenset({keys.QUOTA})))["note"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_kind_that_may_not_be_read_is_named_and_costs_no_other() -> None:
 )  # fmt: skip
 def test_a_certificate_says_when_it_ends(left: timedelta, state: str, tone: str) -> None:
     one = Certificate("milan", "x", NOW + left)
-    told = forge.page("certificates", Seen(NOW, certificates=[one]))
+    told = forge.page("certificates", BoardState(NOW, certificates=[one]))
     [row] = told["rows"]
     assert (row["cells"][-1], row["tone"]) == (state, tone)
 
@@ -146,7 +146,7 @@ async def test_who_has_the_url_reads_and_nobody_else(
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
-    folder = Path(dashboard.__file__).parent.parent / "page"
+    folder = Path(dashboard.__file__).parent / "page"
     texts = {path.name: path.read_text() for path in folder.iterdir()}
     assert set(texts) == {"index.html", "page.css", "page.js"}
     for text in texts.values():

@@ -158,7 +158,7 @@ def test_of_a_virtual_node_that_is_there_only_what_flags_name_is_changed() -> No
         OF_FLAGS, hard={**OF_FLAGS.hard, "nvidia.com/gpu": "1"}, labels={"region": "eu"}
     )
 
-    def changes(wanted: virtualnode.Wanted) -> Object:
+    def changes(wanted: virtualnode.VirtualNodeOptions) -> Object:
         made = virtualnode.named(virtualnode.from_flags(wanted), wanted)
         return manifests.changes(existing, made, wanted.whole)
 
@@ -241,7 +241,7 @@ def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
     assert offloading.changes(made, before, frozenset()) == {}
 
 
-WANTED = virtualnode.Wanted(
+WANTED = virtualnode.VirtualNodeOptions(
     name="milan", namespace="liqo-tenant-milan", cluster_id="milan", slice_name="pool"
 )
 
@@ -251,7 +251,7 @@ HOSTILE = {
     "topology.ebs.csi.aws.com/zone": "eu-west-1a",
     "pool.example.com/pci-dss": "true",
 }
-OF_FLAGS = virtualnode.Wanted(
+OF_FLAGS = virtualnode.VirtualNodeOptions(
     name="milan",
     namespace="liqo-tenant-milan",
     cluster_id="milan",
@@ -272,7 +272,7 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
             "nodeSelector": {"pool": "a"},
         },
     }
-    wanted = virtualnode.Wanted(
+    wanted = virtualnode.VirtualNodeOptions(
         name="pool",
         namespace="liqo-tenant-milan",
         cluster_id="milan",
@@ -303,7 +303,7 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
 
 TENANT: Final = "liqo-tenant-cool-firefly"
 BLOCKS: Final = Path(__file__).parents[1] / "documents" / "objects"
-OF_A_SLICE: Final = virtualnode.Wanted(
+OF_A_SLICE: Final = virtualnode.VirtualNodeOptions(
     name="mynode", namespace=TENANT, cluster_id="cool-firefly", slice_name="mypool"
 )
 
@@ -357,7 +357,7 @@ def test_a_slice_without_a_grant_is_refused() -> None:
 
 
 def test_where_the_objects_of_a_peering_are() -> None:
-    elsewhere = virtualnode.Wanted(name="milan", namespace="", cluster_id="milan")
+    elsewhere = virtualnode.VirtualNodeOptions(name="milan", namespace="", cluster_id="milan")
 
     assert virtualnode.in_tenant_namespace(elsewhere).namespace == "liqo-tenant-milan"
 
@@ -383,7 +383,7 @@ def test_a_node_is_ready_when_it_says_so(*, node: Object | None, ready: bool) ->
 
 
 def test_the_template_names_its_namespace() -> None:
-    given = virtualnode.Wanted(
+    given = virtualnode.VirtualNodeOptions(
         name="m", namespace="n", cluster_id="c", template=Key("liqo", "other")
     )
 

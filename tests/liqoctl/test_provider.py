@@ -36,9 +36,9 @@ def pod(name: str, user: str = "", **requests: str) -> Object:
     return factories.pod(name=name, spec=spec, metadata={"labels": labels})
 
 
-def seen(**parts: Any) -> sharing.Seen:
+def seen(**parts: Any) -> sharing.ProviderState:
     found: dict[str, Any] = {"nodes": [], "pods": [], "slices": [], "tenants": [], "policies": []}
-    return sharing.Seen(**{**found, **parts})
+    return sharing.ProviderState(**{**found, **parts})
 
 
 TENANT = named(keys.TENANT, Key("liqo-tenant-rome", "rome"), spec={"clusterID": "rome"})
@@ -66,7 +66,7 @@ def test_what_is_shown_is_what_the_controllers_grant() -> None:
 
 def test_a_policy_of_a_tenants_own_starts_as_a_copy_of_the_default() -> None:
     default = {"spec": {"limits": {"cpu": "9"}, "sharing": {"percentage": 80}}}
-    wanted = sharing.Wanted("rome", 50, {"nvidia.com/gpu": 100}, "Down", {"cpu": "3"})
+    wanted = sharing.SharingOptions("rome", 50, {"nvidia.com/gpu": 100}, "Down", {"cpu": "3"})
 
     made = sharing.policy(wanted, None, default)
 
@@ -81,7 +81,7 @@ def test_a_policy_of_a_tenants_own_starts_as_a_copy_of_the_default() -> None:
 def test_limits_of_all_tenants_together_are_not_copied_for_one() -> None:
     """Each policy is a bound of its own: a copy would let the tenants have twice as much."""
     default = {"spec": {"limits": {"cpu": "9", "memory": "1Ti"}}}
-    lower = sharing.Wanted("rome", 50)
+    lower = sharing.SharingOptions("rome", 50)
 
     with pytest.raises(ValueError, match="limits cpu to 9, memory to 1Ti for all its tenants"):
         sharing.policy(lower, None, default)
@@ -89,7 +89,7 @@ def test_limits_of_all_tenants_together_are_not_copied_for_one() -> None:
         sharing.policy(replace(lower, limits={"cpu": "1"}), None, default)
     own = {"spec": {"limits": {"cpu": "2"}}}
     assert sharing.policy(lower, own, default)["spec"]["limits"] == {"cpu": "2"}
-    everybody = sharing.policy(sharing.Wanted(limits={"cpu": "8"}), default, default)
+    everybody = sharing.policy(sharing.SharingOptions(limits={"cpu": "8"}), default, default)
     assert everybody["spec"]["limits"] == {"cpu": "8", "memory": "1Ti"}
     assert "limits" not in sharing.policy(lower, None, {"spec": {}})["spec"]
 
@@ -97,7 +97,7 @@ def test_limits_of_all_tenants_together_are_not_copied_for_one() -> None:
 def test_a_percentage_of_a_tenants_own_grants_no_more_in_all() -> None:
     """By the division of the controllers: rome has all that default grants, so has nobody else."""
     default = named(keys.PROVIDER_POLICY, Key("", "default"), spec={"limits": {"cpu": "100"}})
-    wanted = sharing.Wanted("turin", 50, limits={"cpu": "1"})
+    wanted = sharing.SharingOptions("turin", 50, limits={"cpu": "1"})
     own = sharing.policy(wanted, None, default)
     found = [ProviderPolicy.parse(each) for each in (default, own)]
 
@@ -115,7 +115,7 @@ def test_a_percentage_of_a_tenants_own_grants_no_more_in_all() -> None:
 def test_what_is_not_said_stays() -> None:
     existing = {"spec": {"sharing": {"percentage": 70, "rounding": "Down"}}}
 
-    made = sharing.policy(sharing.Wanted(percentage=60), existing, existing)
+    made = sharing.policy(sharing.SharingOptions(percentage=60), existing, existing)
 
     assert made["spec"] == {"sharing": {"percentage": 60, "rounding": "Down"}}
 

@@ -436,8 +436,8 @@ async def test_unoffload_of_what_is_not_offloaded(
         await offloading.unoffload(cluster, Progress(), [f"{namespace}-typo"], removal())
 
 
-def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.Wanted:
-    return virtualnode_forge.Wanted(
+def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.VirtualNodeOptions:
+    return virtualnode_forge.VirtualNodeOptions(
         name=namespace,
         namespace=namespace,
         cluster_id=rest.pop("cluster_id", "milan"),
