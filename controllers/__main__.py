@@ -1,22 +1,50 @@
 """Runs all cluster-wide loops: ``python3 -m controllers``."""
 
+import argparse
 import asyncio
 import functools
+import ipaddress
 import os
+import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Final
 
-from apis import keys
+from apis import keys, naming, texts
+from apis import resources as resources_
+from apis.listening import Address
 from apis.objects import Key
+from apis.offloading import OfferedClass
+from apis.resources import Resources
 from certs import scraped
-from controllers import clusterid, settings, vkoptions
+from controllers import clusterid, objectquotas, vkoptions
+from controllers.authentication import nonce, renewal
+from controllers.authentication.identity import reconciler as identity
 from controllers.authentication.issuing.issuer import Entrance, Issuer
-from controllers.manager import Informers, Manager, Term
-from controllers.settings import Settings
-from controllers.wiring import CONTROLLERS
+from controllers.authentication.tenant import reconciler as tenant
+from controllers.authentication.tenantrights import reconciler as tenantrights
+from controllers.granting.grants import reconciler as grants
+from controllers.granting.grants.forge.grants import GrantDefaults
+from controllers.granting.metricsapi import reconciler as metricsapi
+from controllers.granting.resourceslice import reconciler as resourceslice
+from controllers.manager import Controller, Informers, Limits, Manager, Term
+from controllers.offloading.csrapproval import reconciler as csrapproval
+from controllers.offloading.namespacemap import reconciler as namespacemap
+from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
+from controllers.offloading.nodefailure import reconciler as nodefailure
+from controllers.offloading.placement import reconciler as placement
+from controllers.offloading.shadowendpointslice import reconciler as shadowendpointslice
+from controllers.offloading.shadowpod import reconciler as shadowpod
+from controllers.offloading.storage import reconciler as storage
+from controllers.offloading.virtualnode import reconciler as virtualnode
+from controllers.peers import podnetworks
+from controllers.peers.clusterprofile import reconciler as clusterprofile
+from controllers.peers.foreigncluster import reconciler as foreigncluster
+from controllers.peers.replication import peers as replication
 from kube import client, clock, process, version
+from kube import flags as shared
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.events import Recorder
@@ -29,7 +57,7 @@ LEASE: Final = "66cf253f.ctrlmgr.liqo.io"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until a signal; return the exit code."""
-    given = settings.parse(argv, os.environ)
+    given = parse(argv, os.environ)
     shown = {name: str(value) for name, value in asdict(given).items()}
     work = functools.partial(_run, given)
     return process.run(
@@ -37,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-async def _run(given: Settings, daemon: Process) -> None:
+async def _run(given: "ControllerOptions", daemon: Process) -> None:
     user_agent = f"pyliqo-controllers/{version.own()}"
     async with (
         client.connect(given.kubeconfig, user_agent=user_agent) as cluster,
@@ -76,14 +104,14 @@ async def _run(given: Settings, daemon: Process) -> None:
             await (work() if election is None else election.lead(work))
 
 
-def _entrance(given: Settings, cluster: ClusterClient) -> Entrance:
+def _entrance(given: "ControllerOptions", cluster: ClusterClient) -> Entrance:
     if given.is_trusted:
         return Entrance(bytes, given.address)
     file = given.ca
     return Entrance(file.read_bytes if file else lambda: cluster.access.ca, given.address)
 
 
-def _election(given: Settings, cluster: ClusterClient) -> Election | None:
+def _election(given: "ControllerOptions", cluster: ClusterClient) -> Election | None:
     if not given.leader_elect:
         return None
     return Election(cluster, Key(given.namespace, LEASE), given.identity)
@@ -96,6 +124,290 @@ async def _work(terms: Sequence[Term], daemon: Process) -> None:
         async with asyncio.TaskGroup() as tasks:
             for loop in loops:
                 tasks.create_task(loop.run())
+
+
+# Which controllers there are: a new one is a module with ``controller``, and a row here -----------
+
+CONTROLLERS: Final[tuple[Controller, ...]] = (
+    namespaceoffloading.controller,
+    placement.controller,
+    namespacemap.controller,
+    virtualnode.controller,
+    shadowpod.controller,
+    nodefailure.controller,
+    shadowendpointslice.controller,
+    storage.controller,
+    csrapproval.controller,
+    tenantrights.controller,
+    objectquotas.controller,
+    tenant.controller,
+    nonce.controller,
+    identity.controller,
+    renewal.controller,
+    replication.controller,
+    foreigncluster.controller,
+    clusterprofile.controller,
+    podnetworks.controller,
+    resourceslice.controller,
+    grants.controller,
+    metricsapi.controller,
+)
+
+
+# The flags, validated once ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ControllerOptions:
+    """What the flags and the environment say."""
+
+    kubeconfig: Path | None
+    namespace: str
+    identity: str
+    health_port: int
+    metrics_address: Address | None
+    leader_elect: bool
+    address: str
+    ca: Path | None
+    is_trusted: bool
+    limits: Limits
+    standard: GrantDefaults
+
+
+def parse(argv: Sequence[str] | None, environment: Mapping[str, str]) -> ControllerOptions:
+    """Return what ``argv`` and the environment say; end the process with 2 if it is nonsense."""
+    given = vars(_parser(environment).parse_args(argv))
+    limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
+    standard = GrantDefaults(**{each.name: given.pop(each.name) for each in fields(GrantDefaults)})
+    identity = environment.get("POD_NAME") or socket.gethostname()
+    return ControllerOptions(identity=identity, limits=limits, standard=standard, **given)
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m controllers", description="All cluster-wide loops of one cluster."
+    )
+    _add_surroundings(parser, environment)
+    _add_loops(parser)
+    _add_entrance(parser)
+    _add_grants(parser)
+    return parser
+
+
+def _add_surroundings(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+    """Add where this process is, and how it shows that it works."""
+    kubeconfig = environment.get("KUBECONFIG")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        default=Path(kubeconfig) if kubeconfig else None,
+        help="default: $KUBECONFIG, else the service account of this pod",
+    )
+    parser.add_argument(
+        "--liqo-namespace",
+        dest="namespace",
+        default=environment.get("POD_NAMESPACE", keys.LIQO_NAMESPACE),
+        help="where the cluster ID, the default template and the lease are (default: %(default)s)",
+    )
+    parser.add_argument("--health-port", type=int, default=process.HEALTH_PORT)
+    shared.add_metrics(parser)
+    parser.add_argument(
+        "--leader-elect",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="only one of several replicas works at a time",
+    )
+
+
+def _add_loops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shadow-pod-ctrl-workers", dest="shadow_pod_workers", type=_count, default=10
+    )
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        default=2,
+        help="of every other loop; of NamespaceOffloadings 16 or more (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--enable-resource-enforcement",
+        dest="is_enforced",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
+    )
+    parser.add_argument(
+        "--enable-node-failure-controller",
+        dest="is_node_failure_handled",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="delete Pods by force that end on a node that is not Ready (%(default)s)",
+    )
+    parser.add_argument(
+        "--cluster-profiles",
+        dest="makes_profiles",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="keep a ClusterProfile (multicluster.x-k8s.io) for each peer (%(default)s)",
+    )
+    parser.add_argument(
+        "--real-storage-class-name",
+        dest="real_storage_class",
+        default="",
+        help="of claims of the class liqo on this cluster's nodes (default: the default class)",
+    )
+    parser.add_argument(
+        "--service-cidr",
+        dest="service_cidrs",
+        type=_networks,
+        default=(),
+        metavar="NETWORK,...",
+        help="of this cluster's Services, which no consumer's endpoint may be in; ServiceCIDRs, "
+        "which Kubernetes 1.33 and later have, need no flag",
+    )
+    parser.add_argument(
+        "--pod-cidr",
+        dest="pod_cidrs",
+        type=_networks,
+        default=(),
+        metavar="NETWORK,...",
+        help="of this cluster's pods, for peers (default: the podCIDRs of its Nodes)",
+    )
+    parser.add_argument(
+        "--ip-fabric",
+        dest="has_fabric",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="consumers' endpoints are reached as the Configurations of networking.liqo.io say",
+    )
+
+
+def _add_entrance(parser: argparse.ArgumentParser) -> None:
+    """Add where peers find this cluster's API server, and what they verify it by."""
+    parser.add_argument(
+        "--api-server-address-override",
+        dest="address",
+        default="",
+        help="where peers reach this cluster's API server (default: a control-plane node, 6443)",
+    )
+    parser.add_argument(
+        "--ca-override",
+        dest="ca",
+        type=Path,
+        help="file with the CA that peers verify it by (default: that of this process)",
+    )
+    parser.add_argument(
+        "--trusted-ca",
+        dest="is_trusted",
+        action="store_true",
+        help="its certificate is publicly trusted: peers are given no CA",
+    )
+
+
+def _add_grants(parser: argparse.ArgumentParser) -> None:
+    """Add what consumers are granted where no ProviderPolicy says otherwise."""
+    parser.add_argument(
+        "--default-node-resources",
+        dest="resources",
+        type=resources_flag,
+        default=GrantDefaults().resources,
+        metavar="NAME=AMOUNT,...",
+        help="what a slice of class default gets that names nothing (4 CPUs, 8Gi, 110 pods, ...)",
+    )
+    parser.add_argument(
+        "--default-resource-slice-class-enabled",
+        dest="is_default_class_enabled",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="serve the class default (%(default)s)",
+    )
+    parser.add_argument(
+        "--default-limits-enforcement",
+        dest="limits_enforcement",
+        type=enforcement_flag,
+        default="None",
+        help="what Quotas ask of containers: None, Soft or Hard (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cluster-labels",
+        type=labels_flag,
+        default={},
+        metavar="KEY=VALUE,...",
+        help="labels suggested for the consumers' nodes",
+    )
+    for kind in ("ingress", "load-balancer"):
+        parser.add_argument(
+            f"--{kind}-classes",
+            type=classes_flag,
+            default=(),
+            metavar="NAME[;default],...",
+            help=f"{kind} classes offered to consumers",
+        )
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    parts = tuple(part for part in text.split(",") if part)
+    for part in parts:
+        try:
+            ipaddress.ip_network(part)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{part!r} is no network: {error}") from error
+    return parts
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+# What the flags say about grants ------------------------------------------------------------------
+# Each raises argparse's own error, which names the value. Source: docs/parity.md § 4.
+
+_ENFORCEMENTS: Final = {name.lower(): name for name in ("None", "Soft", "Hard")}
+_DEFAULT: Final = "default"
+
+
+def resources_flag(text: str) -> Resources:
+    """Return the amounts of ``cpu=4,memory=8Gi``."""
+    try:
+        return resources_.parse(texts.pairs(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def labels_flag(text: str) -> dict[str, str]:
+    """Return the labels of ``region=europe,liqo.io/provider=kubeadm``."""
+    try:
+        pairs = texts.pairs(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    for name, value in pairs.items():
+        if not naming.is_qualified_name(name) or not naming.is_label_value(value):
+            raise argparse.ArgumentTypeError(f"{name}={value} is no label")
+    return pairs
+
+
+def enforcement_flag(text: str) -> str:
+    """Return None, Soft or Hard, however it is written."""
+    if text.lower() not in _ENFORCEMENTS:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not one of {', '.join(_ENFORCEMENTS.values())}"
+        )
+    return _ENFORCEMENTS[text.lower()]
+
+
+def classes_flag(text: str) -> tuple[OfferedClass, ...]:
+    """Return the classes of ``nginx;default,traefik``."""
+    return tuple(_class_flag(part) for part in text.split(",") if part)
+
+
+def _class_flag(part: str) -> OfferedClass:
+    name, _, mark = part.partition(";")
+    if not naming.is_dns_subdomain(name) or mark not in {"", _DEFAULT}:
+        raise argparse.ArgumentTypeError(f"{part!r} is not a name, or a name and ';{_DEFAULT}'")
+    return OfferedClass(name, is_default=bool(mark))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from controllers.__main__ import CONTROLLERS, parse
 from controllers.manager import Limits
 from controllers.peers.clusterprofile import forge, reconciler
-from controllers.settings import parse
-from controllers.wiring import CONTROLLERS
 from kube import client, errors
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane

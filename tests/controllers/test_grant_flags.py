@@ -8,17 +8,19 @@ import pytest
 
 from apis import resources
 from apis.offloading import OfferedClass
-from controllers.granting.grants.forge import flags
+from controllers import __main__
 
 
 def test_flags_are_read() -> None:
-    assert flags.resources("cpu=2,memory=1Gi") == resources.parse({"cpu": "2", "memory": "1Gi"})
-    assert flags.labels("region=europe,liqo.io/provider=kubeadm") == {
+    assert __main__.resources_flag("cpu=2,memory=1Gi") == resources.parse(
+        {"cpu": "2", "memory": "1Gi"}
+    )
+    assert __main__.labels_flag("region=europe,liqo.io/provider=kubeadm") == {
         "region": "europe",
         "liqo.io/provider": "kubeadm",
     }
-    assert flags.enforcement("hard") == "Hard"
-    assert flags.classes("nginx;default,traefik") == (
+    assert __main__.enforcement_flag("hard") == "Hard"
+    assert __main__.classes_flag("nginx;default,traefik") == (
         OfferedClass("nginx", is_default=True),
         OfferedClass("traefik"),
     )
@@ -27,11 +29,11 @@ def test_flags_are_read() -> None:
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
-        (flags.resources, "cpu", "'cpu' is not key=value"),
-        (flags.resources, "cpu=lots", "resource cpu"),
-        (flags.labels, "a b=c", "a b=c is no label"),
-        (flags.enforcement, "Maybe", "'Maybe' is not one of None, Soft, Hard"),
-        (flags.classes, "nginx;always", "'nginx;always' is not a name"),
+        (__main__.resources_flag, "cpu", "'cpu' is not key=value"),
+        (__main__.resources_flag, "cpu=lots", "resource cpu"),
+        (__main__.labels_flag, "a b=c", "a b=c is no label"),
+        (__main__.enforcement_flag, "Maybe", "'Maybe' is not one of None, Soft, Hard"),
+        (__main__.classes_flag, "nginx;always", "'nginx;always' is not a name"),
     ],
 )
 def test_what_they_are_not_is_said(read: Callable[[str], Any], text: str, message: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from controllers.__main__ import parse
 from controllers.manager import Limits
 from controllers.offloading.shadowendpointslice import reconciler
-from controllers.settings import parse
 from kube import client, errors, ownaddresses
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane

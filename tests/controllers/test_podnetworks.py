@@ -11,9 +11,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from controllers.__main__ import parse
 from controllers.manager import Limits
 from controllers.peers import podnetworks
-from controllers.settings import parse
 from kube import client, errors
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
