@@ -13,10 +13,13 @@ from apis.listening import Address
 from apis.objects import Key, Kind, Object
 from certs import scraped
 from certs.listener import Server
-from controllers.metricagent import serving
-from controllers.metricagent.certificate import CertificateReconciler
-from controllers.metricagent.kubelets import Kubelets
-from controllers.metricagent.serving import Agent, FrontProxy
+from controllers.metricagent.server import (
+    Agent,
+    AgentCertificateReconciler,
+    FrontProxy,
+    Kubelets,
+    application,
+)
 from kube import access, client, clock, flags, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -29,7 +32,7 @@ FRONT_PROXY: Final = Key("kube-system", "extension-apiserver-authentication")
 
 
 @dataclass(frozen=True)
-class Settings:
+class MetricAgentOptions:
     """What the command line says."""
 
     kubeconfig: Path | None
@@ -50,15 +53,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             client.connect(settings.kubeconfig, user_agent=agent) as cluster,
             scraped.served(settings.metrics_address, cluster),
         ):
-            await Loops(settings, cluster).run(daemon)
+            await MetricAgent(settings, cluster).run(daemon)
 
     return process.run(work, name=keys.METRIC_AGENT, health_port=settings.health_port)
 
 
-class Loops:
+class MetricAgent:
     """What runs in the process, wired."""
 
-    def __init__(self, settings: Settings, cluster: ClusterClient) -> None:
+    def __init__(self, settings: MetricAgentOptions, cluster: ClusterClient) -> None:
         self._settings, self._cluster = settings, cluster
         of_shadows = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
         self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
@@ -81,7 +84,7 @@ class Loops:
             lambda: self._pods.items().keys(),
             kubelets.say,
         )
-        self._server = Server(serving.application(agent), settings.port)
+        self._server = Server(application(agent), settings.port)
 
     async def run(self, daemon: Process) -> None:
         """Run all loops for ever."""
@@ -107,7 +110,7 @@ class Loops:
 
     def _certificates(self) -> Runner:
         service = Key(self._settings.namespace, keys.METRIC_AGENT)
-        reconciler = CertificateReconciler(
+        reconciler = AgentCertificateReconciler(
             self._cluster, service=service, install=self._server.certify, clock=clock.now
         )
         runner = Runner("certificate", reconciler, [Source(self._services)])
@@ -135,7 +138,7 @@ def _informer(kind: Kind, **selected: Any) -> Informer[Object]:
     return Informer(Selection(kind, Object, **selected))
 
 
-def _settings(argv: Sequence[str] | None) -> Settings:
+def _settings(argv: Sequence[str] | None) -> MetricAgentOptions:
     parser = argparse.ArgumentParser(prog="python3 -m controllers.metricagent", description=__doc__)
     add = parser.add_argument
     add("--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity")
@@ -149,7 +152,7 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         help="who signs the kubelets' certificates; without it, who signs the API server's",
     )
     given = parser.parse_args(argv)
-    return Settings(
+    return MetricAgentOptions(
         given.kubeconfig,
         given.namespace,
         given.port,

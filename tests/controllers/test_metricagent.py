@@ -15,9 +15,14 @@ from apis.objects import Key, Object
 from certs import listener, pki
 from certs.listener import Server
 from controllers.granting.metricsapi import forge as metricsapi
-from controllers.metricagent import certificate, forge, serving
-from controllers.metricagent.certificate import CertificateReconciler
-from controllers.metricagent.serving import Agent, FrontProxy
+from controllers.metricagent import forge
+from controllers.metricagent.server import (
+    MOST_AUTHORITIES,
+    Agent,
+    AgentCertificateReconciler,
+    FrontProxy,
+    application,
+)
 from tests import flood
 from tests.fakes import FakeCluster
 
@@ -105,7 +110,7 @@ async def rig() -> AsyncIterator[Rig]:
 
     namespaces = [twin("shop-rome", "shop", "rome"), twin("shop-turin", "shop", "turin")]
     agent = Agent(lambda: front, lambda: namespaces, lambda: PODS, say)
-    server = Server(serving.application(agent), 0, "127.0.0.1")
+    server = Server(application(agent), 0, "127.0.0.1")
     await server.trust(front.ca)
     await server.certify(made)
     found.append(Rig(server, own, proxies))
@@ -213,7 +218,7 @@ async def test_authorities_of_replicas_that_are_gone_are_bounded_and_nobody_lose
     assert not await is_trusted(cluster, lives.served[0])
     await lives.look()
     assert await is_trusted(cluster, lives.served[0])
-    assert len(authentication.certificates(await trusted(cluster))) == certificate.MOST
+    assert len(authentication.certificates(await trusted(cluster))) == MOST_AUTHORITIES
 
 
 async def test_an_agent_listens_also_while_its_api_service_is_away() -> None:
@@ -243,7 +248,7 @@ class Replica:
         self._cluster, self.time = cluster, now()
         self.set_back = dt.timedelta()
         self.served: list[bytes] = []
-        self._reconciler = CertificateReconciler(
+        self._reconciler = AgentCertificateReconciler(
             cluster,
             service=Key("liqo", keys.METRIC_AGENT),
             install=self._install,
