@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Meta, Object
 
 _OUR_ROLES: Final = frozenset(
@@ -192,7 +192,7 @@ def is_reserved(cluster_id: str) -> bool:
 
 def remote_cluster(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about, by its label."""
-    return whose.cluster_named_by(obj)
+    return ownership.cluster_named_by(obj)
 
 
 def encoded(data: bytes) -> str:

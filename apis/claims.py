@@ -6,7 +6,7 @@ Source: docs/parity.md § 4.15, 6.9.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.leaving import Stay, UnseenError
 from apis.objects import Object
 
@@ -36,7 +36,7 @@ class Storage:
     def has(self, volume: Object) -> bool:
         """Whether the data of ``volume`` is there."""
         made_by = objects.annotations(volume).get(keys.PROVISIONED_BY)
-        where = whose.cluster_named_by(volume)
+        where = ownership.cluster_named_by(volume)
         return made_by == keys.STORAGE_PROVISIONER and where == self.cluster_id
 
     def holds(self, volume: Object, claim: Object) -> bool:

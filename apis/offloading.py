@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from apis import keys, naming, objects, times, whose
+from apis import keys, naming, objects, ownership, times
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 
@@ -140,7 +140,7 @@ class NamespaceMap:
         spec, status = objects.spec(obj), objects.status(obj)
         current = status.get("currentMapping") or {}
         return cls(
-            remote_cluster_id=whose.cluster_named_by(obj),
+            remote_cluster_id=ownership.cluster_named_by(obj),
             desired=dict(spec.get("desiredMapping") or {}),
             current={local: CurrentMapping.parse(entry) for local, entry in current.items()},
             offered=status.get("offered"),

@@ -9,7 +9,7 @@ CrossNamespacePodAffinity.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from apis import validation, whose
+from apis import ownership, validation
 from apis.objects import Object
 from apis.podpolicies import Policy
 
@@ -104,7 +104,7 @@ def own(namespaces: Iterable[Object | None], consumer: str) -> frozenset[str]:
     return frozenset(
         one["metadata"]["name"]
         for one in namespaces
-        if one is not None and whose.consumer_of(one) == consumer
+        if one is not None and ownership.consumer_of(one) == consumer
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from apis import objects, whose
+from apis import objects, ownership
 from apis.objects import Object
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -77,7 +77,7 @@ def of_peer(configurations: Iterable[Object], peer: str) -> Remap:
         ValueError: its Configuration cannot be read; the message names it.
     """
     for each in configurations:
-        if whose.cluster_named_by(each) == peer:
+        if ownership.cluster_named_by(each) == peer:
             try:
                 return configured(each)
             except ValueError as error:

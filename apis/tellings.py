@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.objects import Object
 
 SUCCESSFUL: Final = "SuccessfulReflection"
@@ -52,7 +52,7 @@ _SUFFIX: Final = "-reflection"
 def _about(event: Object) -> About | None:
     """Return of what a reflector tells; None for the Events of others."""
     who = str(event.get("reportingComponent", ""))
-    cluster = whose.cluster_named_by(event)
+    cluster = ownership.cluster_named_by(event)
     if not cluster or not who.endswith(_SUFFIX):
         return None
     about = event.get("involvedObject") or {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, policies, whose
+from apis import keys, objects, ownership, policies
 from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Term
@@ -75,7 +75,7 @@ class ObjectQuotaReconciler:
         namespace = await self.cluster.get(keys.NAMESPACE, key)
         if namespace is None or objects.is_terminating(namespace):
             return None
-        peer, consumer = whose.peer_of(namespace), whose.consumer_of(namespace)
+        peer, consumer = ownership.peer_of(namespace), ownership.consumer_of(namespace)
         if peer and await self._is_tenants(key.name):
             consumer = peer
         if not consumer or Key(key.name, self.account.name) not in await self.bindings():
@@ -134,6 +134,6 @@ def controller(manager: Manager) -> Term:
 def of_peers(change: Change[Object]) -> Iterable[Key]:
     """Return a namespace that is new, or another peer's now; what else changes counts nothing."""
     before, now = (
-        (whose.peer_of(each), whose.consumer_of(each)) for each in (change.old, change.new)
+        (ownership.peer_of(each), ownership.consumer_of(each)) for each in (change.old, change.new)
     )
     return [change.key] if before != now else []

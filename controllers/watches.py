@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
@@ -37,7 +37,7 @@ def written_by_consumers(kind: Kind, namespace: str = "", labels: str = "") -> S
         namespace,
         labels,
         whole_up_to=WHOLE,
-        is_needed_whole=lambda obj: not whose.is_foreign(obj),
+        is_needed_whole=lambda obj: not ownership.is_foreign(obj),
     )
 
 
@@ -45,7 +45,7 @@ NAMESPACE_MAPS: Final = written_by_consumers(keys.NAMESPACE_MAP)
 VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
 NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
 """The virtual ones."""
-PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=whose.PEERS)
+PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=ownership.PEERS)
 """Tenant namespaces and twins."""
 ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED)
 ROLE_BINDINGS: Final = every(
@@ -154,7 +154,7 @@ def each_of(informers: Mapping[Kind, Informer[T]]) -> Iterator[tuple[Kind, T]]:
 
 def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:
     """Return what tells whose pods run in the namespace of a name; empty where it is no twin."""
-    return lambda name: whose.consumer_of(namespaces.get(Key("", name)))
+    return lambda name: ownership.consumer_of(namespaces.get(Key("", name)))
 
 
 def live(cluster: Cluster, of: Selection[Object]) -> View:
@@ -172,9 +172,9 @@ def live(cluster: Cluster, of: Selection[Object]) -> View:
 
 async def peer_in(cluster: Cluster, namespace: str) -> str:
     """Return the cluster that the tenant namespace called ``namespace`` is for; empty for none."""
-    return whose.peer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))
+    return ownership.peer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))
 
 
 async def consumer_in(cluster: Cluster, namespace: str) -> str:
     """Return the cluster whose pods run in the twin called ``namespace``; empty for none."""
-    return whose.consumer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))
+    return ownership.consumer_of(await cluster.get(keys.NAMESPACE, Key("", namespace)))

@@ -1,6 +1,6 @@
 """The NamespaceMap by which this cluster offloads to one provider, told from that one's own."""
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.objects import Object
 from kube.cluster import Selection
 
@@ -11,5 +11,5 @@ def ours(tenant_namespace: str, provider: str) -> Selection[Object]:
     Where that cluster offloads to this one, too, the replica of its map lies beside ours, with the
     same label for the peer.
     """
-    labels = whose.originals_for(provider)
+    labels = ownership.originals_for(provider)
     return Selection(keys.NAMESPACE_MAP, Object, tenant_namespace, labels=labels)

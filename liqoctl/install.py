@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 import yaml
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object, key_of
 from kube import errors, waiting
 from kube.client import ClusterClient
@@ -268,7 +268,7 @@ async def obstacles(cluster: Cluster) -> str:
 BOUND_S: Final = 60.0
 """A consumer that is refused gets nothing, and so does the controller manager in its twins."""
 _POLL_S: Final = 0.5
-_OF_PEERS: Final = Selection(keys.NAMESPACE, Object, labels=whose.PEERS)
+_OF_PEERS: Final = Selection(keys.NAMESPACE, Object, labels=ownership.PEERS)
 _BINDINGS: Final = Selection(
     keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
 )

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from apis import authentication, conditions, keys, naming, podnetworks, slices, whose
+from apis import authentication, conditions, keys, naming, ownership, podnetworks, slices
 from apis import objects as objects_
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
@@ -482,7 +482,7 @@ async def _for_peer(cluster: Cluster, kind: Kind, namespace: str, peer: str) -> 
     return [
         key
         for key, obj in found.items()
-        if peer in {objects_.spec(obj).get("clusterID"), whose.destination(obj)}
+        if peer in {objects_.spec(obj).get("clusterID"), ownership.destination(obj)}
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from apis import conditions, keys, marks, objects, policies, slices, whose
+from apis import conditions, keys, marks, objects, ownership, policies, slices
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -184,7 +184,7 @@ async def _leave(side: Side, tenant: Object) -> None:
     while True:
         found = (await side.cluster.list(Selection(keys.RESOURCE_SLICE, Object, where))).items
         for obj in found.values():
-            if whose.is_foreign(obj) and not slices.is_drained(obj):
+            if ownership.is_foreign(obj) and not slices.is_drained(obj):
                 await _mark(side, obj, _DRAINING)
                 side.info(f"resourceslice {objects.key_of(obj)}: draining")
         left = await _booked(side.cluster, where)
@@ -205,10 +205,10 @@ async def _booked(cluster: Cluster, namespace: str) -> dict[Key, str]:
 async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
     """Return the pods of the tenant's ShadowPods that have not ended, in whichever twin."""
     consumer = str(objects.spec(tenant).get("clusterID") or "")
-    spaces = Selection(keys.NAMESPACE, Object, labels=f"{whose.PEERS}={consumer}")
+    spaces = Selection(keys.NAMESPACE, Object, labels=f"{ownership.PEERS}={consumer}")
     found: list[Key] = []
     for key, namespace in (await cluster.list(spaces)).items.items():
-        if consumer and whose.consumer_of(namespace) == consumer:
+        if consumer and ownership.consumer_of(namespace) == consumer:
             pods = Selection(keys.POD, Object, key.name, fields=_RUNNING, labels=_OF_SHADOWS)
             found += (await cluster.list(pods)).items
     return sorted(found)
@@ -363,7 +363,7 @@ async def _seen(cluster: Cluster) -> forge.ProviderState:
     return forge.ProviderState(
         nodes=await every(keys.NODE),
         pods=await every(keys.POD, fields=_ALIVE),
-        slices=[one for one in await every(keys.RESOURCE_SLICE) if whose.is_foreign(one)],
+        slices=[one for one in await every(keys.RESOURCE_SLICE) if ownership.is_foreign(one)],
         tenants=await every(keys.TENANT),
         policies=await every(keys.PROVIDER_POLICY),
     )

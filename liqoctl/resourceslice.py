@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from apis import keys, naming, slices, whose
+from apis import keys, naming, ownership, slices
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from kube import waiting
@@ -162,7 +162,8 @@ async def find(
     found = [
         obj
         for obj in (await cluster.list(selection)).items.values()
-        if whose.is_foreign(obj) == is_replica and (not consumer or whose.named_by(obj) == consumer)
+        if ownership.is_foreign(obj) == is_replica
+        and (not consumer or ownership.named_by(obj) == consumer)
     ]
     if not found:
         raise click.ClickException(f"resourceslice {key} does not exist")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import apply, keys, leaving, naming, objects, whose
+from apis import apply, keys, leaving, naming, objects, ownership
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from kube import errors
@@ -186,7 +186,7 @@ class Reflection:
 
         Source: docs/parity.md F-33. Only what was read live carries the record.
         """
-        origin = whose.shadow_origin(found, self._pair.origin)
+        origin = ownership.shadow_origin(found, self._pair.origin)
         return (
             origin == self._pair.origin
             and not leaving.is_pod_token(found)

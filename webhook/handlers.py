@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from apis import keys, podaffinity, whose
+from apis import keys, ownership, podaffinity
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, is_scheduling_ours
@@ -315,7 +315,7 @@ def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
         return Admitted(verdict="allowed: a replica")
     reader = lookup.within(request.budget_s)
     found = reader.list_live(keys.RESOURCE_SLICE)
-    local = [key for key, one in found.items() if not whose.is_foreign(one)]
+    local = [key for key, one in found.items() if not ownership.is_foreign(one)]
     node = reader.get(keys.NODE, Key("", request.name)) if request.name else None
     return resourceslices.check_create(Key(request.namespace, request.name), local, node)
 

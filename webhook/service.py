@@ -5,7 +5,7 @@ import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.objects import Kind, Object
 from kube import client, version
 from kube.client import ClusterClient
@@ -45,7 +45,7 @@ def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
         keys.NAMESPACE_OFFLOADING,
         keys.PROVIDER_POLICY,
         Selection(keys.NODE, Object, labels=virtual),
-        Selection(keys.NAMESPACE, Object, labels=whose.PEERS),
+        Selection(keys.NAMESPACE, Object, labels=ownership.PEERS),
         *([keys.QUOTA] if settings.is_enforced else []),
     ]
 

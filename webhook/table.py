@@ -8,7 +8,7 @@ Source: Kubernetes, "Dynamic Admission Control".
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.objects import Kind
 from webhook import when
 from webhook.when import Condition
@@ -69,7 +69,7 @@ def _where(*values: str) -> tuple[Selector, ...]:
 _OFFLOADED: Final = _where("true")
 _LOCAL: Final = _where("false")
 _JUDGED: Final = _where("true", "false")
-_TWINS: Final = (Selector(whose.PEERS, "Exists"),)
+_TWINS: Final = (Selector(ownership.PEERS, "Exists"),)
 ORDERED: Final = {
     f"/mutate/{kind.plural}": kind
     for kind in (keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, keys, nonces, objects, whose
+from apis import authentication, keys, nonces, objects, ownership
 from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import watches, writes
@@ -140,6 +140,6 @@ def controller(manager: Manager) -> Term:
 
 
 def _inside(change: Change[Object]) -> Iterable[Key]:
-    if not any(whose.peer_of(each) for each in (change.old, change.new) if each):
+    if not any(ownership.peer_of(each) for each in (change.old, change.new) if each):
         return []  # twins hold the Secrets of others
     return [Key(change.key.name, name) for name in _NAMES]

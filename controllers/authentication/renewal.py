@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
 from apis.objects import Key, Object
 from certs import pki
@@ -138,7 +138,7 @@ class RemoteRenewReconciler:
         if renew is None or objects.is_terminating(renew):
             return None
         consumer = await watches.peer_in(self.cluster, key.namespace)
-        if not consumer or not whose.origin(renew, consumer):
+        if not consumer or not ownership.origin(renew, consumer):
             return None
         params = self._params(key.namespace, consumer)
         if params and _is_for_slice(renew):
@@ -151,7 +151,7 @@ class RemoteRenewReconciler:
         ref = renew["spec"].get("resourceSliceRef") or {}
         where = Key(objects.key_of(renew).namespace, str(ref.get("name") or ""))
         found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
-        if not found or not whose.origin(found, consumer):
+        if not found or not ownership.origin(found, consumer):
             return None
         params: Object | None = objects.status(found).get("authParams")
         return params
@@ -180,7 +180,7 @@ def _is_active(obj: Object, consumer: str) -> bool:
 def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
     metadata = {
         "labels": {
-            **whose.original(identity.cluster_id),
+            **ownership.original(identity.cluster_id),
             keys.LIQO_MANAGED: "true",
         },
         "ownerReferences": [objects.owner_reference(keys.IDENTITY, obj)],

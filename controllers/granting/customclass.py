@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from apis import conditions, keys, objects, slices, whose
+from apis import conditions, keys, objects, ownership, slices
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from kube import client, clock
@@ -61,7 +61,9 @@ class CustomClassReconciler:
     def _is_mine(self, obj: Object) -> bool:
         is_asked = objects.spec(obj).get("class") == self.class_
         is_let_in = slices.is_accepted(obj, slices.AUTHENTICATION)
-        return is_asked and is_let_in and whose.is_foreign(obj) and not objects.is_terminating(obj)
+        return (
+            is_asked and is_let_in and ownership.is_foreign(obj) and not objects.is_terminating(obj)
+        )
 
     async def _write(self, obj: Object, answer: Answer) -> None:
         before = objects.status(obj)
@@ -89,7 +91,7 @@ async def serve(
     Its rights: get, list, watch resourceslices and patch resourceslices/status.
     """
     async with client.connect(kubeconfig, user_agent=f"slice-class-{class_}") as cluster:
-        replicas = Selection(keys.RESOURCE_SLICE, Object, labels=whose.REPLICAS)
+        replicas = Selection(keys.RESOURCE_SLICE, Object, labels=ownership.REPLICAS)
         informer: Informer[Object] = Informer(replicas)
         reconciler = CustomClassReconciler(cluster, class_, allocate, again_s=again_s)
         async with asyncio.TaskGroup() as tasks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.listening import Address
 from apis.objects import Key, Kind, Object
 from certs import scraped
@@ -65,7 +65,7 @@ class MetricAgent:
         self._settings, self._cluster = settings, cluster
         of_shadows = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
         self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
-        self._namespaces = _informer(keys.NAMESPACE, labels=whose.PEERS)
+        self._namespaces = _informer(keys.NAMESPACE, labels=ownership.PEERS)
         self._nodes = _informer(keys.NODE, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
         self._services = _informer(
             keys.API_SERVICE, fields=f"metadata.name={keys.METRICS_API.name}"

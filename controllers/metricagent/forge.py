@@ -6,7 +6,7 @@ Source: docs/parity.md § 5.9; SEC-A21.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from apis import exposition, keys, objects, whose
+from apis import exposition, keys, objects, ownership
 from apis.exposition import Sample
 from apis.objects import Key, Object
 
@@ -48,7 +48,7 @@ def twins(namespaces: Iterable[Object], consumer: str) -> dict[str, str]:
     return {
         objects.key_of(namespace).name: original
         for namespace in namespaces
-        if whose.consumer_of(namespace) == consumer
+        if ownership.consumer_of(namespace) == consumer
         if (original := objects.annotations(namespace).get(keys.ORIGINAL_NAME, ""))
     }
 

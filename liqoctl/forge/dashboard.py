@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, objects, whose
+from apis import conditions, keys, objects, ownership
 from apis.objects import Kind, Object, key_of
 from liqoctl.forge import info, resourceslice, whypod
 from liqoctl.forge.findings import Facts
@@ -206,7 +206,9 @@ def signed(found: Mapping[Kind, Sequence[Object]]) -> Iterator[tuple[str, str, s
             if text := params.get("signedCRT"):
                 spec = objects.spec(each)
                 peer = (
-                    whose.named_by(each) or spec.get("clusterID") or spec.get("providerClusterID")
+                    ownership.named_by(each)
+                    or spec.get("clusterID")
+                    or spec.get("providerClusterID")
                 )
                 yield str(peer or ""), f"{kind.kind} {key_of(each).name}", str(text)
 

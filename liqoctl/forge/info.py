@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import naming, objects, placement, podnetworks, slices, whose
+from apis import naming, objects, ownership, placement, podnetworks, slices
 from apis.objects import Key, Object, key_of
 from liqoctl.forge.tables import one_line
 
@@ -177,7 +177,7 @@ def _provider_of(resource_slice: Object, cluster_id: str) -> bool:
 
 
 def _is_replica(resource_slice: Object) -> bool:
-    return whose.is_foreign(resource_slice)
+    return ownership.is_foreign(resource_slice)
 
 
 def _is_on(virtual_node: Object, cluster_id: str) -> bool:

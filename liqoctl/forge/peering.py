@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from apis import addresses, authentication, conditions, keys, naming, objects, whose
+from apis import addresses, authentication, conditions, keys, naming, objects, ownership
 from apis.addresses import Address
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
@@ -116,7 +116,7 @@ def resource_slice(
     made = _labelled(
         keys.RESOURCE_SLICE, key, provider, {**spec, "providerClusterID": provider}, metadata
     )
-    made["metadata"]["labels"] |= whose.original(provider)
+    made["metadata"]["labels"] |= ownership.original(provider)
     answer = "true" if makes_node else "false"
     made["metadata"].setdefault("annotations", {})[keys.CREATE_VIRTUAL_NODE] = answer
     return made

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from apis import claims, keys, leaving, mentions, objects, reflection, tellings, whose
+from apis import claims, keys, leaving, mentions, objects, ownership, reflection, tellings
 from apis.claims import Storage
 from apis.leaving import Stay
 from apis.objects import Kind, Object
@@ -93,7 +93,7 @@ def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]
     for found in maps:
         parsed = NamespaceMap.parse(found)
         current = parsed.current.get(namespace)
-        is_ours = not whose.is_foreign(found)
+        is_ours = not ownership.is_foreign(found)
         if is_ours and current and current.phase is MappingPhase.ACCEPTED:
             yield parsed.remote_cluster_id, current.remote_namespace
 

@@ -6,7 +6,7 @@ Source: docs/parity.md § 1.8, 7.6.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from apis import conditions, keys, objects, resources, slices, whose
+from apis import conditions, keys, objects, ownership, resources, slices
 from apis.objects import Key, Object
 from liqoctl.forge import peering
 
@@ -95,10 +95,10 @@ def _answered(obj: Object) -> tuple[object, object]:
 
 
 def row(obj: Object) -> tuple[str, ...]:
-    spec, is_replica = objects.spec(obj), whose.is_foreign(obj)
+    spec, is_replica = objects.spec(obj), ownership.is_foreign(obj)
     return (
         obj["metadata"]["name"],
-        whose.named_by(obj) or spec.get("providerClusterID") or _NONE,
+        ownership.named_by(obj) or spec.get("providerClusterID") or _NONE,
         "Providing" if is_replica else "Consuming",
         spec.get("class") or _NONE,
         *(slices.answer(obj, type_) or _NONE for type_ in _QUESTIONS),

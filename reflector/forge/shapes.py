@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, mentions, whose
+from apis import keys, mentions, ownership
 from apis.mentions import Mention
 from apis.objects import Meta
 
@@ -33,7 +33,7 @@ class Labelled(msgspec.Struct, gc=False, frozen=True):
 
     def is_node_of(self, cluster_id: str) -> bool:
         """Whether it is a virtual node of that provider."""
-        return whose.cluster_in(self.metadata.labels or {}) == cluster_id
+        return ownership.cluster_in(self.metadata.labels or {}) == cluster_id
 
     def says_the_same(self, other: "Labelled | None") -> bool:
         """Whether nothing that matters differs."""

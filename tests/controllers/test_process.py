@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys, naming, objects, whose
+from apis import conditions, keys, naming, objects, ownership
 from apis.objects import Key, Kind, named
 from kube import client
 from kube.cluster import Cluster
@@ -90,7 +90,7 @@ async def test_what_was_replicated_can_be_deleted_after_the_identity_is_gone(
     space = naming.tenant_namespace(peer_)
     labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer_}
     await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
-    metadata = {"labels": whose.original(peer_), "finalizers": [keys.REPLICATION_FINALIZER]}
+    metadata = {"labels": ownership.original(peer_), "finalizers": [keys.REPLICATION_FINALIZER]}
     key = Key(space, "renewed")
     await cluster.create(keys.RENEW, named(keys.RENEW, key, metadata=metadata, spec={}))
 

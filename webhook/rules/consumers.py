@@ -5,7 +5,7 @@ Source: docs/parity.md SEC-A23, X11.
 
 from collections.abc import Iterable
 
-from apis import keys, objects, orders, whose
+from apis import keys, objects, orders, ownership
 from apis.objects import Kind, Object
 from apis.validation import DeniedError
 from webhook import patch
@@ -17,7 +17,7 @@ def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str
 
     Source: docs/parity.md § 2.5, certificates.
     """
-    consumer = whose.consumer_of(namespace)
+    consumer = ownership.consumer_of(namespace)
     return bool(consumer) and (user == consumer or consumer in groups)
 
 

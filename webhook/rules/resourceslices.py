@@ -6,7 +6,7 @@ Source: docs/parity.md § 0.4, 3.5.
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, placement, whose
+from apis import keys, ownership, placement
 from apis.objects import Key, Object, annotations, labels
 from apis.validation import DeniedError
 from webhook import patch
@@ -25,7 +25,7 @@ _CREATE_NODE: Final = ("metadata", "annotations", keys.CREATE_VIRTUAL_NODE)
 def mark(obj: Object, groups: Iterable[str]) -> Admitted:
     """Have a virtual node made of a slice that a user of this cluster asks for and says no more."""
     shape.check(obj, "ResourceSlice")
-    is_of_this_cluster = CONTROL_PLANES not in groups and not whose.is_marked(labels(obj))
+    is_of_this_cluster = CONTROL_PLANES not in groups and not ownership.is_marked(labels(obj))
     if not is_of_this_cluster or keys.CREATE_VIRTUAL_NODE in annotations(obj):
         return Admitted(verdict="unchanged")
     return Admitted(patch.put(obj, _CREATE_NODE, "true"), verdict="becomes a virtual node")
@@ -34,7 +34,7 @@ def mark(obj: Object, groups: Iterable[str]) -> Admitted:
 def is_replica(obj: Object) -> bool:
     """Whether it came from another cluster, where its name was judged."""
     shape.check(obj, "ResourceSlice")
-    return whose.is_marked(labels(obj))
+    return ownership.is_marked(labels(obj))
 
 
 def check_create(key: Key, local: Iterable[Key], node: Object | None = None) -> Admitted:
@@ -66,7 +66,7 @@ def check_update(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
     shape.check(new, "ResourceSlice")
     if CONTROL_PLANES not in groups:
         return Admitted()
-    if whose.cluster_named_by(old) != whose.cluster_named_by(new):
+    if ownership.cluster_named_by(old) != ownership.cluster_named_by(new):
         message = f"metadata.labels: {keys.REMOTE_CLUSTER_ID} is the provider's to change"
         raise DeniedError(f"{message}: leave it as it was")
     for name in PROVIDERS:

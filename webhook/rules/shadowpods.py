@@ -7,7 +7,16 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from apis import keys, objects, podaffinity, podpolicies, podsecurity, podspecs, validation, whose
+from apis import (
+    keys,
+    objects,
+    ownership,
+    podaffinity,
+    podpolicies,
+    podsecurity,
+    podspecs,
+    validation,
+)
 from apis.objects import Key, Object, annotations, labels
 from apis.podpolicies import Policy
 from apis.validation import DeniedError
@@ -69,13 +78,13 @@ def check_create(
     spec = pod_spec(obj)
     if not spec.get("containers"):
         raise DeniedError("spec.pod.containers is missing: give the spec of a pod", code=422)
-    origin = whose.shadow_origin(obj)
+    origin = ownership.shadow_origin(obj)
     if not origin:
         message = f"metadata.labels: {keys.ORIGIN} is missing"
         raise DeniedError(f"{message}: set it to the cluster ID of the consumer")
     if namespace is None:
         raise DeniedError("the namespace does not exist: create it first", code=400)
-    if whose.consumer_of(namespace) != origin:
+    if ownership.consumer_of(namespace) != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
     policy = podpolicies.of(origin, policies).where(podaffinity.own(named, origin))
@@ -124,8 +133,8 @@ def check_update(
         DeniedError: anything else changed, or to what is not allowed.
     """
     before, after = pod_spec(old), pod_spec(new)
-    origin = whose.shadow_origin(old)
-    if origin != whose.shadow_origin(new):
+    origin = ownership.shadow_origin(old)
+    if origin != ownership.shadow_origin(new):
         raise DeniedError(f"metadata.labels: {keys.ORIGIN} cannot be changed: leave it as it was")
     if (before, annotations(old)) == (after, annotations(new)):
         return Admitted()

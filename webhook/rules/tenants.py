@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from apis import authentication, keys, objects, validation, whose
+from apis import authentication, keys, objects, ownership, validation
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, labels
 from apis.validation import DeniedError
@@ -19,7 +19,7 @@ def label(obj: Object) -> Admitted:
     """Add the consumer's label if it is absent; a wrong one is refused later."""
     shape.check(obj, "Tenant")
     cluster_id = _cluster_id(obj)
-    if not cluster_id or whose.cluster_named_by(obj):
+    if not cluster_id or ownership.cluster_named_by(obj):
         return Admitted(verdict="unchanged")
     return Admitted(patch.put(obj, _LABEL, cluster_id), verdict="labelled")
 
@@ -28,7 +28,7 @@ def is_judged(old: Object, new: Object) -> bool:
     """Whether a change concerns what is judged: not a finalizer's coming and going."""
     shape.check(old, "Tenant")
     shape.check(new, "Tenant")
-    before, after = whose.cluster_named_by(old), whose.cluster_named_by(new)
+    before, after = ownership.cluster_named_by(old), ownership.cluster_named_by(new)
     return old.get("spec") != new.get("spec") or before != after
 
 
@@ -66,13 +66,13 @@ def _check_labels(obj: Object, cluster_id: str, namespace: Object | None, name: 
         message = f"namespace {name} lacks the label {keys.TENANT_NAMESPACE}=true"
         raise DeniedError(f"{message}: create the Tenant in its tenant namespace", code=400)
     what = f"label {keys.REMOTE_CLUSTER_ID}"
-    if whose.cluster_named_by(obj) != cluster_id:
+    if ownership.cluster_named_by(obj) != cluster_id:
         message = (
             f"metadata.labels: {keys.REMOTE_CLUSTER_ID} must equal spec.clusterID {cluster_id!r}"
         )
         raise DeniedError(f"{message}: correct or remove it", code=400)
-    if whose.cluster_in(have) != cluster_id:
-        message = f"namespace {name} is for {whose.cluster_in(have)!r} by its {what}"
+    if ownership.cluster_in(have) != cluster_id:
+        message = f"namespace {name} is for {ownership.cluster_in(have)!r} by its {what}"
         raise DeniedError(f"{message}: create the Tenant of {cluster_id!r} in its own namespace")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from apis import authentication, keys, naming, objects, whose
+from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Identity, IdentityType
 from apis.objects import Key, Object
 from certs import kubeconfig, pki
@@ -100,7 +100,8 @@ def is_needed(secret_: Object, replicated: Iterable[Object]) -> bool:
     """Whether anything is still to be withdrawn from the peer that the kubeconfig is for."""
     where, peer = objects.key_of(secret_).namespace, authentication.remote_cluster(secret_)
     return any(
-        objects.key_of(each).namespace == where and whose.is_for(each, peer) for each in replicated
+        objects.key_of(each).namespace == where and ownership.is_for(each, peer)
+        for each in replicated
     )
 
 

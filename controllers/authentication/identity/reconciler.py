@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects, whose
+from apis import conditions, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
 from controllers import watches, writes
@@ -97,7 +97,7 @@ class SliceIdentityReconciler:
         if obj is None or objects.is_terminating(obj):
             return None
         provider = await watches.peer_in(self.cluster, key.namespace)
-        if not whose.is_for(obj, provider):
+        if not ownership.is_for(obj, provider):
             return None
         answer = _answer(obj)
         if answer == _DENIED:
@@ -197,7 +197,7 @@ def _by_secret(change: Change[Object]) -> Iterable[Key]:
 
 def _by_replicated(change: Change[Object]) -> Iterable[Key]:
     """Return the Identity whose kubeconfig may no longer be needed, when an object is gone."""
-    peer = whose.destination(change.old) if change.old else ""
+    peer = ownership.destination(change.old) if change.old else ""
     if change.new is not None or not peer:
         return []
     return [Key(change.key.namespace, naming.controlplane_identity(peer))]

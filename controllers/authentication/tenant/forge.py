@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, conditions, keys, naming, nonces, objects, texts, whose
+from apis import authentication, conditions, keys, naming, nonces, objects, ownership, texts
 from apis.authentication import AuthParams, Binding, Tenant
 from apis.objects import Key, Kind, Object
 
@@ -114,7 +114,7 @@ def is_of(cluster_id: str, binding: Object) -> bool:
     role = (binding.get("roleRef") or {}).get("name")
     return (
         labels.get(keys.APP_MANAGED_BY) == "liqo"
-        and whose.cluster_in(labels) == cluster_id
+        and ownership.cluster_in(labels) == cluster_id
         and labels.get(keys.COMPONENT) != keys.VIRTUAL_KUBELET  # of our virtual node on its cluster
         and role not in _OWN_ROLES
     )
@@ -189,9 +189,9 @@ def is_consumers(kind: Kind, found: Object, consumer: str) -> bool:
 
     Only what goes to that cluster is ours, and a slice that our users have just written.
     """
-    is_new = kind == keys.RESOURCE_SLICE and not whose.destination(found)
-    is_ours = is_new or whose.is_for(found, consumer)
-    return whose.is_foreign(found, consumer) or not is_ours
+    is_new = kind == keys.RESOURCE_SLICE and not ownership.destination(found)
+    is_ours = is_new or ownership.is_for(found, consumer)
+    return ownership.is_foreign(found, consumer) or not is_ours
 
 
 def foreign_finalizers(kind: Kind, replica: Object) -> list[str]:
@@ -207,7 +207,7 @@ def going(left: int, namespaces: Iterable[Object], consumer: str) -> str:
     kept = [
         f"namespace {each['metadata']['name']}: {texts.clamp(why, MOST_OF_A_TWIN)}"
         for each in namespaces
-        if whose.consumer_of(each) == consumer and (why := _kept_by(each))
+        if ownership.consumer_of(each) == consumer and (why := _kept_by(each))
     ]
     more = f" and {len(kept) - MOST_TWINS} more" if len(kept) > MOST_TWINS else ""
     return "; ".join([f"{left} are going", *sorted(kept)[:MOST_TWINS]]) + more

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import conditions, keys, naming, nonces, objects, whose
+from apis import conditions, keys, naming, nonces, objects, ownership
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
@@ -283,7 +283,7 @@ class TenantReconciler:
         unmarked = [
             key
             for key, found in (await self._cluster.list(where)).items.items()
-            if whose.is_foreign(found, tenant.cluster_id)
+            if ownership.is_foreign(found, tenant.cluster_id)
             and objects.annotations(found).get(keys.CORDON_TENANT) != wanted
         ]
         return await writes.each(

@@ -1,6 +1,6 @@
 """The binding that opens a tenant namespace to this process, and whose it is."""
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Object
 
 
@@ -13,7 +13,7 @@ def binding(namespace: Object, account: Key) -> Object:
         "labels": {
             keys.APP_MANAGED_BY: "liqo",
             keys.LIQO_MANAGED: "true",
-            keys.REMOTE_CLUSTER_ID: whose.peer_of(namespace),
+            keys.REMOTE_CLUSTER_ID: ownership.peer_of(namespace),
         },
         "finalizers": [keys.TENANT_RIGHTS_FINALIZER],
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import watches, writes
 from controllers.authentication.tenantrights import forge
@@ -46,7 +46,7 @@ class TenantRightsReconciler:
             return None
         if objects.is_terminating(namespace):
             return await self._let_go(found) if found else None
-        if whose.peer_of(namespace):
+        if ownership.peer_of(namespace):
             wanted = forge.binding(namespace, self.account)
             await writes.ensure(self.cluster, KIND, wanted, is_ours=forge.is_one)
         elif found is not None:
@@ -91,7 +91,7 @@ def controller(manager: Manager) -> Term:
 
 def by_namespace(change: Change[Object]) -> Iterable[Key]:
     """Return the namespace if it is, or was, a tenant's."""
-    is_one = any(whose.peer_of(each) for each in (change.old, change.new) if each)
+    is_one = any(ownership.peer_of(each) for each in (change.old, change.new) if each)
     return [change.key] if is_one else []
 
 

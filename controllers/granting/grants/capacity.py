@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from apis import keys, objects, quantity, quotas, resources, sharing, slices, whose
+from apis import keys, objects, ownership, quantity, quotas, resources, sharing, slices
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -222,5 +222,5 @@ def largest_pod(granted: Mapping[str, str], largest: Resources) -> dict[str, str
 
 
 def _is_granted(obj: Object) -> bool:
-    is_there = whose.is_foreign(obj) and not objects.is_terminating(obj)
+    is_there = ownership.is_foreign(obj) and not objects.is_terminating(obj)
     return is_there and slices.is_accepted(obj, slices.RESOURCES)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, naming, objects, slices, whose
+from apis import keys, naming, objects, ownership, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
@@ -55,7 +55,7 @@ NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
 
-_REPLICAS: Final = watches.written_by_consumers(keys.RESOURCE_SLICE, labels=whose.REPLICAS)
+_REPLICAS: Final = watches.written_by_consumers(keys.RESOURCE_SLICE, labels=ownership.REPLICAS)
 
 logger = logging.getLogger(__name__)
 

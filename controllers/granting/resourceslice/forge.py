@@ -14,10 +14,10 @@ from apis import (
     naming,
     objects,
     offloading,
+    ownership,
     resources,
     slices,
     texts,
-    whose,
 )
 from apis.authentication import AuthParams, Tenant
 from apis.objects import Key, Object
@@ -37,7 +37,7 @@ def completion(obj: Object, provider: str, consumer: str, key: bytes) -> Object:
     """
     patch: Object = {}
     metadata: Object = {}
-    labels, have = whose.original(provider), objects.labels(obj)
+    labels, have = ownership.original(provider), objects.labels(obj)
     if missing := {name: value for name, value in labels.items() if have.get(name) != value}:
         metadata["labels"] = missing
     if keys.SLICE_FINALIZER not in objects.finalizers(obj):

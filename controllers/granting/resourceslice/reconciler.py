@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from apis import keys, naming, objects, slices, whose
+from apis import keys, naming, objects, ownership, slices
 from apis.authentication import Tenant, TenantCondition
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
@@ -45,7 +45,7 @@ class LocalSliceReconciler:
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(KIND, key)
         provider = await watches.peer_in(self.cluster, key.namespace)
-        if obj is None or whose.is_foreign(obj, provider):
+        if obj is None or ownership.is_foreign(obj, provider):
             return None
         if objects.is_terminating(obj):
             return await self._take_down(obj)
@@ -63,7 +63,7 @@ class LocalSliceReconciler:
 
     async def _tell_of_no_peering(self, obj: Object) -> None:
         where = objects.key_of(obj).namespace
-        if whose.peer_of(await self.cluster.get_live(keys.NAMESPACE, Key("", where))):
+        if ownership.peer_of(await self.cluster.get_live(keys.NAMESPACE, Key("", where))):
             return  # the cache learns of it, and brings the slice back
         message = f"namespace {where} is the tenant namespace of no peer"
         cure = "create the slice in that of a provider; liqoctl peer makes one"
@@ -223,7 +223,7 @@ class ReplicaReconciler:
         if not objects.spec(obj).get("csr"):
             return None  # the consumer's controllers are about to add it
         consumer = await watches.peer_in(self.cluster, key.namespace)
-        if not consumer or not whose.origin(obj, consumer):
+        if not consumer or not ownership.origin(obj, consumer):
             return None
         tenant = await self._tenant(obj, consumer)
         return await self._answer(obj, tenant) if tenant else None

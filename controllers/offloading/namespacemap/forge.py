@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from apis import conditions, keys, naming, objects, offers, policies, whose
+from apis import conditions, keys, naming, objects, offers, ownership, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -42,12 +42,12 @@ def tenant(namespace: Object | None, namespace_map: Object) -> MapTenant:
     Source: docs/parity.md SEC-A7.
     """
     where = objects.key_of(namespace_map)
-    cluster_id = whose.peer_of(namespace)
+    cluster_id = ownership.peer_of(namespace)
     if not cluster_id:
         raise NamespaceRefusedError(
             "NoTenant", f"namespace {where.namespace} is no tenant namespace"
         )
-    if not whose.origin(namespace_map, cluster_id):
+    if not ownership.origin(namespace_map, cluster_id):
         message = f"namespacemap {where} does not come from cluster {cluster_id}"
         raise NamespaceRefusedError("OriginMismatch", message)
     return MapTenant(where.namespace, cluster_id)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from apis import keys, objects, orders, policies, whose
+from apis import keys, objects, orders, ownership, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -97,7 +97,7 @@ class NamespaceMapReconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))
-        if obj is None or not whose.is_foreign(obj):
+        if obj is None or not ownership.is_foreign(obj):
             return None
         if (left_s := self._pace.left_s(key)) is not None:
             return left_s

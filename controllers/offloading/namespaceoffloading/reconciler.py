@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
-from apis import keys, nodeselector, objects, whose
+from apis import keys, nodeselector, objects, ownership
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
 from controllers import watches, writes
@@ -283,7 +283,7 @@ class NamespaceOffloadingReconciler:
         """Return the map of each cluster: the one called like it, where its tenant namespace is."""
         found = {}
         for key, each in (await self._observed.namespace_maps()).items():
-            if key.name != whose.destination(each) or objects.is_terminating(each):
+            if key.name != ownership.destination(each) or objects.is_terminating(each):
                 continue
             if key.name == await watches.peer_in(self._cluster, key.namespace):
                 found[key.name] = each
@@ -539,7 +539,7 @@ def controller(manager: Manager) -> Term:
 
 def _by_map(offloadings: Informer[Object]) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        if not any(whose.destination(obj) for obj in (change.old, change.new) if obj):
+        if not any(ownership.destination(obj) for obj in (change.old, change.new) if obj):
             return []  # a replica, which is for the provider in us
         touched = forge.touched(change.old, change.new)
         if touched is None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import apply, keys, objects, remap, whose
+from apis import apply, keys, objects, ownership, remap
 from apis.objects import Key, Meta, Object
 from apis.own import Addressed
 from controllers import watches
@@ -106,7 +106,7 @@ class ShadowEndpointSliceReconciler:
         """Return the consumer that the namespace names, whose addresses are meant."""
         key = objects.key_of(shadow)
         consumer = self._consumer(key.namespace)
-        if consumer and whose.is_shadow_of(shadow, consumer):
+        if consumer and ownership.is_shadow_of(shadow, consumer):
             return consumer
         message = f"{KIND} {key} names another origin than its namespace, which is "
         message += f"of cluster {consumer}" if consumer else "no twin of any cluster"
@@ -175,7 +175,7 @@ def controller(manager: Manager) -> Term:
         return [] if before == after else all_of_them(change)
 
     def by_namespace(change: Change[Any]) -> Iterable[Key]:
-        before, after = map(whose.consumer_of, (change.old, change.new))
+        before, after = map(ownership.consumer_of, (change.old, change.new))
         return [] if before == after else watches.inside(shadows)(change)
 
     sources: list[Source[Any]] = [

@@ -11,6 +11,7 @@ from apis import (
     keys,
     objects,
     orders,
+    ownership,
     podaffinity,
     podclaims,
     podfields,
@@ -19,7 +20,6 @@ from apis import (
     podspecs,
     quotas,
     resources,
-    whose,
 )
 from apis.objects import Key, Object
 from apis.podpolicies import PRIVILEGED, Policy
@@ -375,7 +375,7 @@ class Permission:
 
     def _consumer(self, shadow: Object) -> str:
         where = objects.key_of(shadow).namespace
-        return whose.consumer_of(self.namespaces().get(Key("", where)))
+        return ownership.consumer_of(self.namespaces().get(Key("", where)))
 
     def _policy(self, shadow: Object, spec: Object) -> Policy:
         namespaces, consumer = self.namespaces(), self._consumer(shadow)

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from apis import conditions, keys, objects, volumes, whose
+from apis import conditions, keys, objects, ownership, volumes
 from apis.objects import Key, Object, named
 from controllers.offloading.namespaceoffloading.forge import READY, REQUIRED
 
@@ -204,7 +204,7 @@ def is_left(volume_: Object) -> bool:
 def placeholder_of(volume_: Object) -> str:
     """Return the provider on which the data of ``volume_`` is; empty of one that has its own."""
     made_by = objects.annotations(volume_).get(keys.PROVISIONED_BY)
-    return whose.cluster_named_by(volume_) if made_by == keys.STORAGE_PROVISIONER else ""
+    return ownership.cluster_named_by(volume_) if made_by == keys.STORAGE_PROVISIONER else ""
 
 
 def is_mapped(namespace: str, provider: str, maps: Iterable[Object]) -> bool:
@@ -213,7 +213,7 @@ def is_mapped(namespace: str, provider: str, maps: Iterable[Object]) -> bool:
         namespace in (objects.spec(found).get("desiredMapping") or {})
         or namespace in (objects.status(found).get("currentMapping") or {})
         for found in maps
-        if whose.destination(found) == provider
+        if ownership.destination(found) == provider
     )
 
 

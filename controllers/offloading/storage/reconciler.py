@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import conditions, keys, objects, volumes, whose
+from apis import conditions, keys, objects, ownership, volumes
 from apis.objects import Key, Meta, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Term
@@ -238,7 +238,7 @@ class PlaceholderReconciler:
 
     async def _is_reflected(self, namespace: str, provider: str) -> bool:
         """Whether the API server knows of anything of ``namespace`` on ``provider``."""
-        of = Selection(keys.NAMESPACE_MAP, Object, labels=whose.originals_for(provider))
+        of = Selection(keys.NAMESPACE_MAP, Object, labels=ownership.originals_for(provider))
         maps = (await self._cluster.list(of)).items.values()
         if forge.is_mapped(namespace, provider, maps):
             return True

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import foreignclusters, keys, naming, objects, own, podnetworks, whose
+from apis import foreignclusters, keys, naming, objects, own, ownership, podnetworks
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from apis.remap import Network
@@ -513,7 +513,7 @@ def _by_label(those: Those) -> Keys:
 def _by_map(those: Those) -> Keys:
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         obj = change.new or change.old or {"metadata": {}}
-        cluster_id = whose.destination(obj)
+        cluster_id = ownership.destination(obj)
         return those(lambda _, node: VirtualNode.parse(node).cluster_id == cluster_id)
 
     return keys_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, foreignclusters, keys, naming, objects, texts, whose
+from apis import conditions, foreignclusters, keys, naming, objects, ownership, texts
 from apis.objects import Key, Object, named
 
 API_SERVER: Final = foreignclusters.API_SERVER_STATUS
@@ -112,7 +112,7 @@ def foreign_cluster(cluster_id: str) -> Object:
 def cluster_of(obj: Object) -> str:
     """Return the other cluster that ``obj`` is about: by its spec, else by its label."""
     said = objects.spec(obj).get("clusterID")
-    return str(said or whose.cluster_named_by(obj))
+    return str(said or ownership.cluster_named_by(obj))
 
 
 def is_of_control_plane(identity: Object) -> bool:
@@ -289,7 +289,7 @@ _OF_REACH: Final = ("conditions", "kubernetesVersion", "clockSkewSeconds")
 
 def slice_of(cluster_id: str, found: Iterable[Object]) -> str:
     """Return the name of a slice that we have of that provider; empty without one."""
-    ours = (one for one in found if not whose.is_foreign(one) and cluster_of(one) == cluster_id)
+    ours = (one for one in found if not ownership.is_foreign(one) and cluster_of(one) == cluster_id)
     return next((str(one["metadata"]["name"]) for one in ours), "")
 
 

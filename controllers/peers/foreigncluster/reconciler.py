@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Object
 from controllers import watches
 from controllers.manager import Manager, Term
@@ -46,7 +46,7 @@ class ForeignClusterListers:
         namespaces = [
             each["metadata"]["name"]
             for _, each in sorted((await self.namespaces()).items())
-            if whose.peer_of(each) == cluster_id
+            if ownership.peer_of(each) == cluster_id
         ]
         found = await self.slices()
         return Facts(
@@ -57,7 +57,7 @@ class ForeignClusterListers:
             replicas=[
                 found[key]
                 for key in sorted(found)
-                if key.namespace in namespaces and whose.is_foreign(found[key], cluster_id)
+                if key.namespace in namespaces and ownership.is_foreign(found[key], cluster_id)
             ],
             virtual_nodes=_about(cluster_id, await self.virtual_nodes()),
             deployments=await self.deployments(),
@@ -127,7 +127,7 @@ class SliceVersionReconciler:
         obj = await self.cluster.get(keys.RESOURCE_SLICE, key)
         if obj is None or objects.is_terminating(obj):
             return None
-        name = keys.PROVIDER_VERSION if whose.is_foreign(obj) else keys.CONSUMER_VERSION
+        name = keys.PROVIDER_VERSION if ownership.is_foreign(obj) else keys.CONSUMER_VERSION
         if objects.annotations(obj).get(name) != self.version:
             annotations = {"annotations": {name: self.version}}
             try:

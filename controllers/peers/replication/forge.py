@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from apis import keys, marks, objects, whose
+from apis import keys, marks, objects, ownership
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 
@@ -26,12 +26,12 @@ class Peering:
 
     def selector(self) -> str:
         """Return the label selector of our replicas on the peer."""
-        return whose.replicas_of(self.local_cluster_id)
+        return ownership.replicas_of(self.local_cluster_id)
 
 
 def is_replica(obj: Object, peering: Peering) -> bool:
     """Whether ``obj``, on the peer, was put there by this cluster."""
-    return bool(whose.origin(obj, peering.local_cluster_id))
+    return bool(ownership.origin(obj, peering.local_cluster_id))
 
 
 def replica(kind: Kind, local: Object, peering: Peering) -> Object:
@@ -53,7 +53,7 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
 def labels(local: Object, peering: Peering) -> dict[str, str]:
     """Return the labels of the replica of ``local``; what a provider refuses stays here."""
     kept = marks.labels_of_replica(objects.labels(local))
-    return {**kept, **whose.replica(peering.local_cluster_id)}
+    return {**kept, **ownership.replica(peering.local_cluster_id)}
 
 
 def changes(kind: Kind, local: Object, remote: Object, peering: Peering) -> Object:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from apis import foreignclusters, keys, naming, objects, whose
+from apis import foreignclusters, keys, naming, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import watches
 from controllers.manager import Manager, OversizedPeers, Term
@@ -87,7 +87,7 @@ class Origin:
 
     def peers(self) -> dict[str, str]:
         """Return the cluster of each tenant namespace."""
-        named = {key.name: whose.peer_of(obj) for key, obj in self.namespaces.items().items()}
+        named = {key.name: ownership.peer_of(obj) for key, obj in self.namespaces.items().items()}
         return {name: peer for name, peer in named.items() if peer}
 
     def can_sign_in(self, key: "PeerKey") -> bool:
@@ -216,7 +216,7 @@ def wanted_peers(found: Iterable[Mapping[Key, Object]], peers: Mapping[str, str]
         PeerKey(key.namespace, peer_)
         for objects_ in found
         for key, obj in objects_.items()
-        if (peer_ := peers.get(key.namespace, "")) and whose.is_for(obj, peer_)
+        if (peer_ := peers.get(key.namespace, "")) and ownership.is_for(obj, peer_)
     }
 
 
@@ -225,7 +225,7 @@ def _is_waiting(key: PeerKey, found: Mapping[Key, Object]) -> bool:
     return any(
         objects.is_terminating(obj)
         and FINALIZER in objects.finalizers(obj)
-        and whose.is_for(obj, key.cluster_id)
+        and ownership.is_for(obj, key.cluster_id)
         for where, obj in found.items()
         if where.namespace == key.namespace
     )
@@ -318,7 +318,7 @@ def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:
 
     def keys_of(change: Change[Object]) -> list[Key]:
         obj = change.new or change.old
-        ours = obj is not None and whose.destination(obj) == key.cluster_id
+        ours = obj is not None and ownership.destination(obj) == key.cluster_id
         return [change.key] if ours and change.key.namespace == key.namespace else []
 
     return keys_of
@@ -365,7 +365,7 @@ def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
     type_: Literal["Normal", "Warning"] = "Normal" if reason == "PeerReachable" else "Warning"
     for kind, informer in origin.informers.items():
         for obj in informer.items().values():
-            if whose.destination(obj) == key.cluster_id:
+            if ownership.destination(obj) == key.cluster_id:
                 origin.events.event(kind, obj, type_, reason, message)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, objects, whose
+from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import writes
 from controllers.pace import Pace
@@ -50,7 +50,7 @@ class ReplicationReconciler:
             return await self._sweep(key)
         if objects.is_terminating(original):
             return await self.withdraw(original)
-        if not whose.is_for(original, self.peering.remote_cluster_id):
+        if not ownership.is_for(original, self.peering.remote_cluster_id):
             return None
         original = await writes.add_finalizer(self.local, self.kind, original, FINALIZER)
         out_s, back_s = self.out.left_s(key), self.back.left_s(key)
@@ -183,7 +183,7 @@ class ReleaseReconciler:
         await self.local.patch_status(self.kind, key, status, metadata=where)
 
     def _tell(self, original: Object, reason: str, what: str) -> None:
-        peer = whose.destination(original)
+        peer = ownership.destination(original)
         why = "is given up" if self.is_signed_out is None else "cannot be asked without an identity"
         message = f"cluster {peer} {why}; it may still have {what}"
         self.events.event(self.kind, original, "Warning", reason, message)

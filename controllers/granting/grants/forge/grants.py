@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from apis import conditions, keys, naming, objects, policies, quantity, resources, slices, whose
+from apis import conditions, keys, naming, objects, ownership, policies, quantity, resources, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.policies import Offered, ProviderPolicy
@@ -101,7 +101,7 @@ def slice_requests(seen: GrantInputs, standard: GrantDefaults) -> list[SliceRequ
     for obj in seen.slices.values():
         tenant = tenant_of(seen.tenants, objects.key_of(obj).namespace)
         is_let_in = tenant and slices.is_accepted(obj, slices.AUTHENTICATION)
-        if tenant and is_let_in and whose.is_foreign(obj):
+        if tenant and is_let_in and ownership.is_foreign(obj):
             found.append(_slice_request(obj, tenant, seen, standard))
     return found
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, placement, texts, times, whose
+from apis import conditions, keys, objects, ownership, placement, texts, times
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -52,7 +52,7 @@ def name_taken(by: Key) -> tuple[str, str, str]:
 def namespace_map(virtual_node: VirtualNode) -> Object:
     """Return the map of the remote cluster of ``virtual_node``, shared by all nodes on it."""
     labels = {
-        **whose.original(virtual_node.cluster_id),
+        **ownership.original(virtual_node.cluster_id),
         keys.LIQO_MANAGED: "true",
     }
     key = Key(virtual_node.namespace, virtual_node.cluster_id)
@@ -62,8 +62,8 @@ def namespace_map(virtual_node: VirtualNode) -> Object:
 def is_map_of(virtual_node: VirtualNode, found: Object) -> bool:
     """Whether ``found`` is the local copy of that map, and not a replica from elsewhere."""
     peer = virtual_node.cluster_id
-    goes_to = whose.destination(found) or peer
-    return goes_to == peer and not whose.is_foreign(found, peer)
+    goes_to = ownership.destination(found) or peer
+    return goes_to == peer and not ownership.is_foreign(found, peer)
 
 
 def kubelet_state(deployment: Object, missing: Key | None = None) -> tuple[str, str, str]:
@@ -197,5 +197,5 @@ def is_node_of(virtual_node: VirtualNode, node: Object) -> bool:
     labels = objects.labels(node)
     return (
         labels.get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
-        and whose.cluster_in(labels) == virtual_node.cluster_id
+        and ownership.cluster_in(labels) == virtual_node.cluster_id
     )

@@ -6,7 +6,7 @@ Source: docs/parity.md § 8.2, docs/parity.md SEC-C1, SEC-C2.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from apis import keys, naming, objects, whose
+from apis import keys, naming, objects, ownership
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode
 
@@ -49,7 +49,7 @@ def is_of(virtual_node: VirtualNode) -> Callable[[Object], bool]:
     """Return the question whether an object serves ``virtual_node``, not another cluster's."""
 
     def is_ours(obj: Object) -> bool:
-        is_for_its_cluster = whose.cluster_named_by(obj) == virtual_node.cluster_id
+        is_for_its_cluster = ownership.cluster_named_by(obj) == virtual_node.cluster_id
         return virtual_node_of(obj) == virtual_node.name and is_for_its_cluster
 
     return is_ours

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import keys, whose
+from apis import keys, ownership
 from apis.objects import Key, Object, named
 from tests import factories
 
@@ -34,8 +34,8 @@ def marked(labels: dict[str, str], **rest: object) -> Object:
 def test_what_a_namespace_says(labels: dict[str, str], peer: str, consumer: str) -> None:
     namespace = factories.namespace("x", **labels)
 
-    assert (whose.peer_of(namespace), whose.consumer_of(namespace)) == (peer, consumer)
-    assert (whose.peer_of(None), whose.consumer_of(None)) == ("", "")
+    assert (ownership.peer_of(namespace), ownership.consumer_of(namespace)) == (peer, consumer)
+    assert (ownership.peer_of(None), ownership.consumer_of(None)) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_one_sign_of_the_peer_is_enough(
 ) -> None:
     obj = marked(labels)
 
-    assert whose.origin(obj, peer) == origin
-    assert whose.is_for(obj, peer) == is_for
+    assert ownership.origin(obj, peer) == origin
+    assert ownership.is_for(obj, peer) == is_for
     if is_for:
-        assert not whose.is_foreign(obj, peer)
+        assert not ownership.is_foreign(obj, peer)
 
 
 def test_signs_that_a_peer_cannot_take_off() -> None:
@@ -69,24 +69,24 @@ def test_signs_that_a_peer_cannot_take_off() -> None:
     held["metadata"]["finalizers"] = [keys.NAMESPACE_MAP_FINALIZER]
     asks = marked(SENT, spec={"consumerClusterID": "rome"})
 
-    assert whose.is_foreign(held, "rome")
-    assert not whose.is_for(asks, "rome")
-    assert not whose.is_foreign(asks, "turin")
+    assert ownership.is_foreign(held, "rome")
+    assert not ownership.is_for(asks, "rome")
+    assert not ownership.is_foreign(asks, "turin")
 
 
 def test_marks_that_are_written_are_understood() -> None:
-    assert whose.origin(marked(whose.replica("rome")), "rome") == "rome"
-    assert whose.is_for(marked(whose.original("rome")), "rome")
+    assert ownership.origin(marked(ownership.replica("rome")), "rome") == "rome"
+    assert ownership.is_for(marked(ownership.original("rome")), "rome")
 
 
 SIX = ("REMOTE_CLUSTER_ID", "ORIGIN_ID", "REMOTE_ID", "REPLICATED", "REPLICATION", "ORIGIN")
 PACKAGES = ("apis", "kube", "certs", "webhook", "controllers", "kubelet", "reflector")
 """Not liqoctl, which shows an administrator what it finds, and acts on what he names."""
-ROOT = Path(whose.__file__).parents[1]
+ROOT = Path(ownership.__file__).parents[1]
 
 
 def test_the_marks_are_read_here_alone() -> None:
-    """Anybody who wants to know whose something is asks ``apis.whose``; others write and select."""
+    """Other modules ask ``apis.ownership`` whose an object is; they write and select only."""
     found = {
         str(path.relative_to(ROOT)): used
         for package in PACKAGES
@@ -94,8 +94,8 @@ def test_the_marks_are_read_here_alone() -> None:
         if (used := read_in(path.read_text(encoding="utf-8")))
     }
 
-    assert found.keys() == {"apis/whose.py"}, found
-    assert found["apis/whose.py"] == {*SIX}
+    assert found.keys() == {"apis/ownership.py"}, found
+    assert found["apis/ownership.py"] == {*SIX}
 
 
 @pytest.mark.parametrize(
