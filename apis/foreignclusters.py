@@ -5,7 +5,7 @@ Source: docs/parity.md § 2.2, 4.3 (2), 4.12.
 
 from typing import Final
 
-from apis import conditions, keys, objects
+from apis import keys, objects
 from apis.objects import Object
 
 API_SERVER_STATUS: Final = "APIServerStatus"
@@ -21,5 +21,5 @@ def is_gone(foreign_cluster: Object | None) -> bool:
         return False
     given_up = objects.annotations(foreign_cluster).get(keys.PERMANENTLY_UNREACHABLE, "")
     status = objects.status(foreign_cluster)
-    answers = conditions.find(status.get("conditions"), API_SERVER_STATUS)
+    answers = objects.find_condition(status.get("conditions"), API_SERVER_STATUS)
     return given_up.lower() == "true" and (answers or {}).get("status") != ESTABLISHED

@@ -2,8 +2,11 @@
 
 import copy
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -206,3 +209,103 @@ class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+
+# Conditions ---------------------------------------------------------------------------------------
+
+
+def find_condition(conditions: Iterable[Object] | None, type_: str) -> Object | None:
+    """Return the condition of this type, if there is one.
+
+    What another cluster says may be of any shape: items that are not conditions are passed over.
+    """
+    listed = conditions if isinstance(conditions, Iterable) else ()
+    fit = (found for found in listed if isinstance(found, dict))
+    return next((found for found in fit if found.get("type") == type_), None)
+
+
+def is_condition_true(conditions: Iterable[Object] | None, type_: str) -> bool:
+    found = find_condition(conditions, type_)
+    return found is not None and found.get("status") == "True"
+
+
+def set_condition(  # noqa: PLR0913, PLR0917  # a condition has that many fields
+    conditions: Iterable[Object] | None,
+    type_: str,
+    status: str,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> list[Object]:
+    """Return ``conditions`` with that of this type set, at its place; the others as they are.
+
+    lastTransitionTime stays where the status does, so setting the same again changes nothing.
+
+    Units: ``now`` is aware UTC.
+    """
+    before = list(conditions or ())
+    old = find_condition(before, type_)
+    new = {**(old or {}), "type": type_, "status": status, "reason": reason, "message": message}
+    if old is None or old.get("status") != status or not old.get("lastTransitionTime"):
+        new["lastTransitionTime"] = timestamp(now)
+    if old is None:
+        return [*before, new]
+    kept = [new if found is old else found for found in before]
+    return [found for found in kept if found is new or found.get("type") != type_]
+
+
+def without_condition(conditions: Iterable[Object] | None, type_: str) -> list[Object]:
+    return [found for found in conditions or () if found.get("type") != type_]
+
+
+# Times, and durations as Go writes them -----------------------------------------------------------
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = r"([0-9]{1,9}(?:[.][0-9]{1,9})?)(ms|s|m|h)"
+_DURATION: Final = re.compile(f"(?:{_PART})+|0")
+
+
+def timestamp(moment: datetime) -> str:
+    """Return ``moment``, which is aware, as a Time: ``2025-01-31T12:00:00Z``."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """Return ``moment`` as a MicroTime, which Go refuses without its six digits."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return the moment that ``text`` names, aware; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as ``20s``, ``1m30s``, ``500ms`` or ``0``.
+
+    Source: Go, ``time.ParseDuration``.
+
+    Raises:
+        ValueError: ``text`` is not a duration.
+    """
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as 20s or 2m")
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+
+
+# Clocks -------------------------------------------------------------------------------------------
+
+
+def clock_skew(date: str, now: datetime) -> timedelta:
+    """Return by how much who answered with the header ``date`` is ahead of ``now``; 0 for none.
+
+    Shape: an HTTP date (RFC 9110, 5.6.7), of whole seconds.
+    """
+    try:
+        return parsedate_to_datetime(date) - now
+    except (TypeError, ValueError, OverflowError):  # none, without a zone, or of no calendar
+        return timedelta()

@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from apis import keys, naming, objects, ownership, times
+from apis import keys, naming, objects, ownership
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 
@@ -381,7 +381,7 @@ def drain_timeout(template: Object | None) -> timedelta:
     said = objects.spec(template).get("drainTimeout")
     if not isinstance(said, str) or not re.fullmatch(r"([0-9]{1,5}[hms]){1,3}", said):
         return DRAIN_TIMEOUT
-    return timedelta(seconds=times.duration(said))
+    return timedelta(seconds=objects.parse_duration(said))
 
 
 def _listed(texts: Any) -> tuple[str, ...] | None:

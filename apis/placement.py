@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from apis import conditions, keys, nodeselector, objects, resources
+from apis import keys, nodeselector, objects, resources
 from apis.nodeselector import Term
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy
@@ -180,7 +180,7 @@ def _covers(toleration: Object, taint: Object) -> bool:
 def _standing(node: Object, tolerations: Sequence[Object]) -> Iterator[Obstacle]:
     """Yield what is wrong with ``node`` for the one who has these ``tolerations``."""
     spec = objects.spec(node)
-    ready = conditions.find(objects.status(node).get("conditions"), "Ready") or {}
+    ready = objects.find_condition(objects.status(node).get("conditions"), "Ready") or {}
     if ready.get("status") != "True" and not is_tolerated(_ready_taint(ready), tolerations):
         yield Obstacle(Rule.NOT_READY, _not_ready(ready))
     cordon = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects, quantity, resources
+from apis import keys, naming, objects, quantity, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -98,7 +98,7 @@ def is_accepted(obj: Object, type_: str) -> bool:
 
 def answer(obj: Object, type_: str) -> str:
     """Return what the provider said: Accepted, Denied, or nothing yet."""
-    found = conditions.find(objects.status(obj).get("conditions"), type_)
+    found = objects.find_condition(objects.status(obj).get("conditions"), type_)
     return str(found["status"]) if found else ""
 
 
@@ -121,7 +121,7 @@ def is_spoiled(obj: Object) -> bool:
     """Whether what its consumer wrote into ``obj`` makes it none of that consumer, or too large."""
     if objects.is_outlined(obj):
         return True
-    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATION) or {}
+    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATION) or {}
     return found.get("status") == DENIED and found.get("reason") == AUTHENTICATION_DENIED
 
 
@@ -132,7 +132,7 @@ def is_drained(obj: Object) -> bool:
 
 def has_to_leave(obj: Object) -> bool:
     """Whether the provider said so, in the status of the slice."""
-    found = conditions.find(objects.status(obj).get("conditions"), RESOURCES) or {}
+    found = objects.find_condition(objects.status(obj).get("conditions"), RESOURCES) or {}
     return found.get("status") == DENIED and found.get("reason") == DRAINED
 
 

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
-from apis import keys, times
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from certs import bundle, pki, policy
 from certs.pki import KeyPair
@@ -128,7 +128,7 @@ class RotationReconciler:
     def _warn(self, error: KubeError, now: dt.datetime) -> None:
         for what, certificate in self._stored.items():
             if policy.due(certificate) <= now:
-                ends = times.seconds(pki.expiry(certificate))
+                ends = objects.timestamp(pki.expiry(certificate))
                 message = f"the {what} certificate ends at {ends} and is not renewed: {error}"
                 self._alarm(self._secret, message)
 

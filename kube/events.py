@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from apis import keys, times
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, key_of, named, reference, uid
 from kube import clock as clock_
 from kube import errors, metrics
@@ -155,7 +155,7 @@ class Recorder:
     async def _count(self, about: _About, record: _Record) -> None:
         changes: Object = {
             "count": record.count,
-            "lastTimestamp": times.seconds(record.last),
+            "lastTimestamp": objects.timestamp(record.last),
             "message": record.message,
         }
         try:
@@ -173,8 +173,8 @@ class Recorder:
             message=record.message,
             type=record.type,
             count=record.count,
-            firstTimestamp=times.seconds(record.first),
-            lastTimestamp=times.seconds(record.last),
+            firstTimestamp=objects.timestamp(record.first),
+            lastTimestamp=objects.timestamp(record.last),
             source={"component": self._component},
             reportingComponent=self._component,
             reportingInstance=self._instance,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from apis import keys, listening, texts, times
+from apis import keys, listening, objects, texts
 from apis.offloading import ReflectionPolicy
 from apis.reflection import ReflectedKind
 
@@ -48,7 +48,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 address: Final = typed(listening.parse)
-duration: Final = typed(times.duration)
+duration: Final = typed(objects.parse_duration)
 pairs: Final = typed(texts.pairs)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from apis import keys, objects, times
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from kube import clock as clock_
 from kube import errors, metrics
@@ -188,7 +188,7 @@ class Election:
         return self._clock() >= self._seen_at + lasts_s
 
     def _spec(self, before: Object) -> Object:
-        now = times.micro(self._now())
+        now = objects.micro_timestamp(self._now())
         is_ours = before.get("holderIdentity") == self._identity
         transitions = int(before.get("leaseTransitions") or 0)
         return {
@@ -217,7 +217,7 @@ class Election:
         return True
 
     def _freed(self, lease: Object) -> Object:
-        now = times.micro(self._now())
+        now = objects.micro_timestamp(self._now())
         return {
             "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now},

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from apis import keys, leaving, objects, times
+from apis import keys, leaving, objects
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
 from apis.reflection import AWAITED
@@ -325,7 +325,7 @@ class Loops:
             raise
         if excess := self._mappings.excess():
             raise errors.TooMuchError(excess)
-        return times.ahead(said, clock.now())
+        return objects.clock_skew(said, clock.now())
 
     def _health(self) -> Health:
         return replace(self._provider_health.health, missing=self._breaker.missing())

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, objects, times
+from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from apis.resources import Resources
@@ -139,7 +139,7 @@ class LeaseReconciler:
         return {
             "holderIdentity": holder,
             "leaseDurationSeconds": self._duration_s,
-            "renewTime": times.micro(self._clock()),
+            "renewTime": objects.micro_timestamp(self._clock()),
         }
 
 

@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import exposition, keys, naming, texts, times
+from apis import exposition, keys, naming, objects, texts
 from apis.exposition import Family
 from apis.objects import Key
 from kube import errors, wire
@@ -164,7 +164,7 @@ async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
 async def summary(api: Api, _request: web.Request) -> web.StreamResponse:
     """Return what the pods of this node use, as the summary of kubelets."""
     pods, families = await _used(api, RESOURCE_METRICS)
-    about = {"nodeName": api.lookups.node, "startTime": times.seconds(api.started)}
+    about = {"nodeName": api.lookups.node, "startTime": objects.timestamp(api.started)}
     return web.json_response(usage.summary(about, pods, families, api.cpu, api.clock()))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from apis import authentication, keys, naming, times
+from apis import authentication, keys, naming
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
 from certs import kubeconfig, pki
@@ -223,7 +223,7 @@ async def _certificate(
     wanted = forge.signing_request(request, consumer, name, lifetime)
     made = await side.cluster.create(kind, wanted)
     where = objects_.key_of(made)
-    approval = forge.approval(made, times.seconds(clock.now()))
+    approval = forge.approval(made, objects_.timestamp(clock.now()))
     await side.cluster.patch(kind, where, approval, subresource="approval")
     signed = await clusters.until(
         side, kind, where, lambda found: bool(_signed(found)), what=f"the certificate {where}"

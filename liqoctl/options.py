@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from apis import keys, naming, podnetworks, quantity, texts, times
+from apis import keys, naming, objects, podnetworks, quantity, texts
 from liqoctl import lazy
 from liqoctl.forge.tables import printable
 
@@ -202,7 +202,7 @@ class Duration(click.ParamType[float]):
     ) -> float:
         """Return the seconds, or fail with what is expected."""
         try:
-            return value if isinstance(value, float) else times.duration(str(value))
+            return value if isinstance(value, float) else objects.parse_duration(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from apis import authentication, conditions, keys, naming, ownership, podnetworks, slices
+from apis import authentication, keys, naming, ownership, podnetworks, slices
 from apis import objects as objects_
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
@@ -434,7 +434,7 @@ def _not_ready(node: Object | None, cluster_id: str) -> str:
     if not virtualnode.is_for(node, cluster_id):
         cure = "delete the resourceslice, and create one of another name"
         return f"it is not the virtual node for cluster {cluster_id}: {cure}"
-    found = conditions.find(objects_.status(node).get("conditions"), "Ready") or {}
+    found = objects_.find_condition(objects_.status(node).get("conditions"), "Ready") or {}
     return f"{found.get('reason')}: {found.get('message')}"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from apis import conditions, keys, marks, objects, ownership, policies, slices
+from apis import keys, marks, objects, ownership, policies, slices
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -157,7 +157,7 @@ def _is_closed(quota: Object | None) -> bool:
 
 
 def _ready(tenant: Object | None) -> Object:
-    return conditions.find(objects.status(tenant).get("conditions"), "Ready") or {}
+    return objects.find_condition(objects.status(tenant).get("conditions"), "Ready") or {}
 
 
 def _is_drained(tenant: Object | None) -> bool:

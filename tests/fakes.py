@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast, get_origin
 
 import msgspec
 
-from apis import keys, times
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
 from kube import errors
@@ -204,7 +204,7 @@ class FakeCluster:
             seconds = (body.get("spec") or {}).get("expirationSeconds") or 3600
             until = self._now() + dt.timedelta(seconds=seconds)
             token = f"token-of-{key.namespace}-{key.name}-{next(self._names)}"
-            status = {"token": token, "expirationTimestamp": times.seconds(until)}
+            status = {"token": token, "expirationTimestamp": objects.timestamp(until)}
             return {**thaw(body), "status": status}
         if subresource == "eviction":
             self._delete(kind, key, (body.get("deleteOptions") or {}).get("gracePeriodSeconds"))
@@ -257,7 +257,7 @@ class FakeCluster:
         metadata = fresh["metadata"]
         for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds"):
             metadata.pop(name, None)
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": times.seconds(self._now())}
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": objects.timestamp(self._now())}
         return fresh
 
     def _check_namespace(self, kind: Kind, key: Key) -> None:
@@ -350,7 +350,7 @@ class FakeCluster:
             metadata["deletionGracePeriodSeconds"] = grace_s
         until = self._now() + dt.timedelta(seconds=grace_s or 0)
         if kind == keys.POD or not metadata.get("deletionTimestamp"):
-            metadata["deletionTimestamp"] = times.seconds(until)
+            metadata["deletionTimestamp"] = objects.timestamp(until)
         if kind == keys.NAMESPACE:
             changed["status"] = {"phase": "Terminating"}
         self._write(kind, key, stored, changed, _UPDATE)

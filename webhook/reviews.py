@@ -18,7 +18,7 @@ import msgspec
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.http import parse_options_header
 
-from apis import times
+from apis import objects
 from apis.objects import Object
 from kube.errors import KubeError, NotReachableError
 from webhook import admission
@@ -91,7 +91,7 @@ def budget_s(timeout: str | None) -> float:
     """
     seconds = 0.0
     with contextlib.suppress(ValueError):
-        seconds = times.duration(timeout or "")
+        seconds = objects.parse_duration(timeout or "")
     return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
 
 

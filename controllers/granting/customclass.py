@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from apis import conditions, keys, objects, ownership, slices
+from apis import keys, objects, ownership, slices
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from kube import client, clock
@@ -68,7 +68,7 @@ class CustomClassReconciler:
     async def _write(self, obj: Object, answer: Answer) -> None:
         before = objects.status(obj)
         said = slices.ACCEPTED if answer.is_accepted else slices.DENIED
-        told = conditions.set_(
+        told = objects.set_condition(
             before.get("conditions"), slices.RESOURCES, said,
             f"ResourceSliceResources{said}", answer.message, self.clock(),
         )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from apis import conditions, objects, placement, quantity, resources
+from apis import objects, placement, quantity, resources
 from apis.objects import Object
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -58,7 +58,7 @@ def came_by_name(local: Object) -> bool:
     """Whether nobody scheduled the pod, and nothing was made of it yet."""
     listed = status.status_of(local).get("conditions")
     is_new = not (status.has_started(local) or decisions.is_labelled(local))
-    return is_new and not conditions.is_true(listed, _SCHEDULED)
+    return is_new and not objects.is_condition_true(listed, _SCHEDULED)
 
 
 def lacking(local: Object, node: Object | None, others: Iterable[Claim]) -> str:

@@ -3,14 +3,14 @@
 Source: docs/parity.md § 4.10, 5.5.5.
 """
 
-from apis import conditions, keys, objects, quotas
+from apis import keys, objects, quotas
 from apis.objects import Object
 from kubelet.forge import status
 
 
 def refusal(shadow: Object, type_: str = "Admitted") -> str:
     """Return why the provider does not admit the pod, or a change of it; "" if it does."""
-    found = conditions.find(status.status_of(shadow).get("conditions"), type_) or {}
+    found = objects.find_condition(status.status_of(shadow).get("conditions"), type_) or {}
     if found.get("status") != "False":
         return ""
     return str(found.get("message") or found.get("reason") or "refused")
@@ -19,7 +19,7 @@ def refusal(shadow: Object, type_: str = "Admitted") -> str:
 def deferral(shadow: Object) -> str:
     """Return why the pod may not grow yet; "" if nothing of it waits for room."""
     listed = status.status_of(shadow).get("conditions")
-    found = conditions.find(listed, keys.UPDATED_CONDITION) or {}
+    found = objects.find_condition(listed, keys.UPDATED_CONDITION) or {}
     waits = found.get("status") == "False" and found.get("reason") == quotas.EXCEEDED
     return str(found.get("message") or "") if waits else ""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import addresses, quantity, texts, times
+from apis import addresses, objects, quantity, texts
 from apis.objects import Object
 from apis.podnetworks import PodAddresses
 from apis.quantity import Quantity
@@ -83,7 +83,7 @@ class Filter:
         """Return the time if it is one, and neither ancient nor of tomorrow."""
         if not is_time(value):
             return None
-        latest = times.seconds(self.home.now + _SLACK)
+        latest = objects.timestamp(self.home.now + _SLACK)
         return value if _OLDEST <= value <= latest else None
 
     def condition(self, item: Object) -> Object | None:

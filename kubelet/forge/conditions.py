@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, texts, times
+from apis import keys, objects, texts
 from apis.objects import Object
 from kubelet.forge import generation
 from kubelet.forge.clean import Filter, mapping, mappings
@@ -144,14 +144,14 @@ def _address(local: Object, reason: str, message: str, now: datetime) -> Object:
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since(local, ADDRESS, "False") or times.seconds(now),
+        "lastTransitionTime": since(local, ADDRESS, "False") or objects.timestamp(now),
     }
 
 
 def failed(condition: Object, now: datetime) -> Object:
     if condition.get("status") != "True" or condition.get("type") in _KEPT:
         return condition
-    return {**condition, "status": "False", "lastTransitionTime": times.seconds(now)}
+    return {**condition, "status": "False", "lastTransitionTime": objects.timestamp(now)}
 
 
 def patch(before: list[Object], after: list[Object]) -> list[Object]:
@@ -176,7 +176,7 @@ def _not_ready(
         "status": "False",
         "reason": reason,
         "message": message,
-        "lastTransitionTime": since(local, READY, "False") or times.seconds(now),
+        "lastTransitionTime": since(local, READY, "False") or objects.timestamp(now),
     }
 
 
@@ -186,7 +186,7 @@ def _deferred(local: Object, message: str, now: datetime) -> Object:
         "status": "True",
         "reason": "Deferred",
         "message": message,
-        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or times.seconds(now),
+        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or objects.timestamp(now),
     }
 
 
@@ -204,7 +204,7 @@ def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Objec
     said = {item.get("type"): item for item in reversed(of(local))}
     if missing := [text for gate in gates if (text := _closed(said.get(gate), gate))]:
         return _not_ready(local, {"type": READY}, (_GATES, texts.clamp(", ".join(missing))), now)
-    moved = since(local, READY, "True") or times.seconds(now)
+    moved = since(local, READY, "True") or objects.timestamp(now)
     return {**theirs, "lastTransitionTime": moved}
 
 

@@ -6,7 +6,7 @@ Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B2.
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, times
+from apis import keys, objects
 from apis.objects import Object
 from kubelet.forge.clean import Filter, mapping, mappings
 
@@ -108,7 +108,7 @@ def _ended(have: Object | None, name: str, image: str, end: tuple[str, int, date
     state = mapping((have or {}).get("state"))
     if "terminated" in state:
         return have or {}
-    terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": times.seconds(now)}
+    terminated = {"exitCode": exit_code, "reason": reason, "finishedAt": objects.timestamp(now)}
     started = mapping(state.get("running")).get("startedAt")
     blank = {"name": name, "restartCount": 0, "image": image, "imageID": ""}
     return {

@@ -6,7 +6,6 @@ Source: docs/parity.md § 5.5.5; bench/goals.py row 5.
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from apis import conditions as conditions_
 from apis import objects
 from apis.objects import Object
 from kubelet.forge import conditions
@@ -58,7 +57,7 @@ def is_urgent(before: Object, after: Object) -> bool:
     """Whether it is told at once: that a pod is not ready any more, or has ended."""
     had_ended, has_ended = (one.get("phase") in objects.FINAL_PHASES for one in (before, after))
     sides = before.get("conditions"), after.get("conditions")
-    was_ready, is_ready = (conditions_.is_true(one, conditions.READY) for one in sides)
+    was_ready, is_ready = (objects.is_condition_true(one, conditions.READY) for one in sides)
     return (has_ended and not had_ended) or (was_ready and not is_ready)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from apis import conditions, keys, objects, quantity, resources, times
+from apis import keys, objects, quantity, resources
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
 from apis.resources import Resources
@@ -56,8 +56,8 @@ def status(  # noqa: PLR0913  # what a Node's status tells of
 
 def alarm(node: Object, want: Object) -> str:
     """Return what to tell now that much is missing at once; "" if nothing is, or it was told."""
-    before = conditions.find(objects.status(node).get("conditions"), ABSENCE)
-    now = conditions.find(want["conditions"], ABSENCE)
+    before = objects.find_condition(objects.status(node).get("conditions"), ABSENCE)
+    now = objects.find_condition(want["conditions"], ABSENCE)
     return str(now["message"]) if now and not before else ""
 
 
@@ -77,7 +77,7 @@ def status_changes(node: Object, want: Object, now: datetime) -> Object:
     if same and not is_heartbeat_due(node, now):
         return {}
     beating = [
-        {**item, "lastHeartbeatTime": times.seconds(now)} if item["type"] in _OURS else item
+        {**item, "lastHeartbeatTime": objects.timestamp(now)} if item["type"] in _OURS else item
         for item in want["conditions"]
     ]
     changes = merge_patch(before, {**want, "conditions": beating})
@@ -166,8 +166,8 @@ def _condition(have: Object | None, want: tuple[str, str, str, str], now: dateti
         "status": status_,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": times.seconds(now),
-        "lastHeartbeatTime": times.seconds(now),
+        "lastTransitionTime": objects.timestamp(now),
+        "lastHeartbeatTime": objects.timestamp(now),
     }
 
 
@@ -177,7 +177,7 @@ def _has(virtual: VirtualNode, resource: str) -> bool:
 
 def _is_old(conditions: Sequence[Object], now: datetime) -> bool:
     beats = [item.get("lastHeartbeatTime") or "" for item in conditions if item["type"] in _OURS]
-    return min(beats, default="") < times.seconds(now - HEARTBEAT)
+    return min(beats, default="") < objects.timestamp(now - HEARTBEAT)
 
 
 # Parts -------------------------------------------------------------------------------------------

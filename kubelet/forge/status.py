@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from apis import keys, objects, placement, times
+from apis import keys, objects, placement
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
 from kubelet.forge.clean import (
@@ -116,7 +116,7 @@ def refused(local: Object, message: str, home: LocalContext) -> Object:
         "reason": FAILED_REFLECTION,
         "message": text,
         "lastTransitionTime": conditions.since(local, OFFLOADED, "False")
-        or times.seconds(home.now),
+        or objects.timestamp(home.now),
     }
     listed = conditions.of(local)
     if has_started(local):
@@ -154,7 +154,7 @@ def unanswered(local: Object, message: str, home: LocalContext) -> Object:
         "reason": keys.NO_REMOTE_POD,
         "message": message,
         "lastTransitionTime": conditions.since(local, OFFLOADED, "Unknown")
-        or times.seconds(home.now),
+        or objects.timestamp(home.now),
     }
     return {**made, "conditions": [*(made.get("conditions") or []), condition]}
 

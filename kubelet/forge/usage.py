@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from apis import exposition, objects, times
+from apis import exposition, objects
 from apis.exposition import Family, Sample
 from apis.objects import Key, Object
 
@@ -261,7 +261,7 @@ def summary(
             usage = {"cpu": _cpu(at, reading), "memory": _memory(at, amount)}
             told.setdefault(pod, []).append({"name": name, "startTime": here[pod].created, **usage})
     pods = [_pod(key, here[key], told[key]) for key in sorted(told)]
-    latest = max((one["cpu"]["time"] for one in pods), default=times.seconds(now))
+    latest = max((one["cpu"]["time"] for one in pods), default=objects.timestamp(now))
     total = _usage(latest, pods)
     total["cpu"]["usageCoreNanoSeconds"] = _nanos(seconds)
     return {"node": {**about, **total}, "pods": pods}
@@ -276,7 +276,7 @@ def _time(at_ms: int, now: datetime) -> str | None:
     at_s = at_ms / _MILLIS
     if abs(at_s - now.timestamp()) > _SLACK.total_seconds():
         return None
-    return times.seconds(datetime.fromtimestamp(at_s, now.tzinfo))
+    return objects.timestamp(datetime.fromtimestamp(at_s, now.tzinfo))
 
 
 def _pod(key: Key, pod: Measured, told: list[Object]) -> Object:

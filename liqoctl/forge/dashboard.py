@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, objects, ownership
+from apis import keys, objects, ownership
 from apis.objects import Kind, Object, key_of
 from liqoctl.forge import info, resourceslice, whypod
 from liqoctl.forge.findings import Facts
@@ -146,7 +146,11 @@ def _namespaces(seen: BoardState) -> Iterator[Row]:
 
 
 def _said(cluster: str, told: Iterable[Object]) -> str:
-    ready = conditions.find(told, "Ready") or conditions.find(told, "OffloadingRequired") or {}
+    ready = (
+        objects.find_condition(told, "Ready")
+        or objects.find_condition(told, "OffloadingRequired")
+        or {}
+    )
     return f"{cluster}: {ready.get('reason', 'Unknown')}"
 
 

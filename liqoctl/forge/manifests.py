@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import conditions, keys, naming, objects, slices
+from apis import keys, naming, objects, slices
 from apis.objects import Key, Kind, Object, key_of
 
 
@@ -275,7 +275,7 @@ def is_applied_by(obj: Object, manager: str) -> bool:
 
 def is_established(crd: Object | None) -> bool:
     status = objects.status(crd)
-    return conditions.is_true(status.get("conditions"), "Established")
+    return objects.is_condition_true(status.get("conditions"), "Established")
 
 
 def is_rolled_out(deployment: Object | None) -> bool:
@@ -306,7 +306,7 @@ def obstacles(pods: Iterable[Object], deployments: Iterable[Object] = ()) -> lis
 
 
 def _unmade(deployment: Object) -> Iterator[str]:
-    failed = conditions.find(objects.status(deployment).get("conditions"), "ReplicaFailure")
+    failed = objects.find_condition(objects.status(deployment).get("conditions"), "ReplicaFailure")
     if failed and failed.get("status") == "True":
         name = objects.key_of(deployment).name
         yield f"deployment {name} gets no pods: {failed.get('message', 'no reason given')}"
@@ -314,7 +314,7 @@ def _unmade(deployment: Object) -> Iterator[str]:
 
 def _obstacles(pod: Object) -> Iterator[str]:
     status = objects.status(pod)
-    unscheduled = conditions.find(status.get("conditions"), "PodScheduled")
+    unscheduled = objects.find_condition(status.get("conditions"), "PodScheduled")
     if unscheduled and unscheduled.get("status") == "False":
         yield f"not scheduled: {unscheduled.get('message', 'no reason given')}"
     for container in status.get("containerStatuses") or []:

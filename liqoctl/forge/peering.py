@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from apis import addresses, authentication, conditions, keys, naming, objects, ownership
+from apis import addresses, authentication, keys, naming, objects, ownership
 from apis.addresses import Address
 from apis.authentication import AuthParams
 from apis.objects import Key, Kind, Object
@@ -227,7 +227,7 @@ def complaint(tenant_: Object | None) -> str:
 
 
 def _condition(obj: Object | None, type_: str) -> Object:
-    return conditions.find(_conditions(obj), type_) or {}
+    return objects.find_condition(_conditions(obj), type_) or {}
 
 
 def _conditions(obj: Object | None) -> list[Object]:

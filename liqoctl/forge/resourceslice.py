@@ -6,7 +6,7 @@ Source: docs/parity.md § 1.8, 7.6.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from apis import conditions, keys, objects, ownership, resources, slices
+from apis import keys, objects, ownership, resources, slices
 from apis.objects import Key, Object
 from liqoctl.forge import peering
 
@@ -59,7 +59,7 @@ _QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
 def answer(obj: Object | None, type_: str) -> tuple[str, str]:
     """Return what the provider said to one question, and why."""
     listed = objects.status(obj).get("conditions")
-    found = conditions.find(listed, type_) or {}
+    found = objects.find_condition(listed, type_) or {}
     return str(found.get("status", "")), str(found.get("message", ""))
 
 
@@ -91,7 +91,9 @@ def is_stale(obj: Object | None, before: Object | None) -> bool:
 
 def _answered(obj: Object) -> tuple[object, object]:
     status = objects.status(obj)
-    return status.get("resources"), conditions.find(status.get("conditions"), slices.RESOURCES)
+    return status.get("resources"), objects.find_condition(
+        status.get("conditions"), slices.RESOURCES
+    )
 
 
 def row(obj: Object) -> tuple[str, ...]:

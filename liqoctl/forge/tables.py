@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, keys, objects, slices, texts, times
+from apis import keys, objects, slices, texts
 from apis.objects import Kind, Object
 from liqoctl.forge import resourceslice
 
@@ -67,7 +67,7 @@ def _rows(
 
 def age(obj: Object, now: datetime) -> str:
     """Return how old the object is, such as ``5m`` or ``12d``."""
-    made = times.parse(str(obj["metadata"].get("creationTimestamp", "")))
+    made = objects.parse_time(str(obj["metadata"].get("creationTimestamp", "")))
     if made is None:
         return "<unknown>"
     old = max(now - made, timedelta())
@@ -120,7 +120,7 @@ def _node_more(obj: Object) -> Row:
 
 
 def _ready(obj: Object) -> Object:
-    return conditions.find(objects.status(obj).get("conditions"), "Ready") or {}
+    return objects.find_condition(objects.status(obj).get("conditions"), "Ready") or {}
 
 
 TABLES: Final[Mapping[Kind, Table]] = {

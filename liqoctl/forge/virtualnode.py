@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from apis import conditions, keys, naming, objects, offloading, slices
+from apis import keys, naming, objects, offloading, slices
 from apis.objects import Key, Object
 from liqoctl.forge import manifests
 
@@ -155,7 +155,7 @@ def in_tenant_namespace(wanted: VirtualNodeOptions) -> VirtualNodeOptions:
 
 def is_ready(node: Object | None, cluster_id: str) -> bool:
     """Whether ``node`` is the virtual one for ``cluster_id``, and says that it is ready."""
-    is_ready_ = conditions.is_true(objects.status(node).get("conditions"), "Ready")
+    is_ready_ = objects.is_condition_true(objects.status(node).get("conditions"), "Ready")
     return is_for(node, cluster_id) and is_ready_
 
 

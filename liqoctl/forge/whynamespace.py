@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apis import conditions, keys, objects, placement
+from apis import keys, objects, placement
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.placement import Obstacle
@@ -59,7 +59,7 @@ def _allowed(facts: Facts) -> list[str] | None:
 
 def _denied(status: Object, type_: str) -> str:
     """Return the message of a condition that is false; empty if it is not."""
-    found = conditions.find(status.get("conditions"), type_) or {}
+    found = objects.find_condition(status.get("conditions"), type_) or {}
     return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 
@@ -99,12 +99,12 @@ def _clusters(status: Object) -> list[Object]:
 
 
 def _cluster(name: str, have: list[Object]) -> Object:
-    ready = conditions.find(have, "Ready")
-    told = ready or conditions.find(have, "OffloadingRequired") or {}
+    ready = objects.find_condition(have, "Ready")
+    told = ready or objects.find_condition(have, "OffloadingRequired") or {}
     return {
         "cluster": name,
-        "selected": conditions.is_true(have, "OffloadingRequired") or ready is not None,
-        "ready": conditions.is_true(have, "Ready"),
+        "selected": objects.is_condition_true(have, "OffloadingRequired") or ready is not None,
+        "ready": objects.is_condition_true(have, "Ready"),
         "reason": told.get("reason") or "",
         "message": told.get("message") or "",
     }

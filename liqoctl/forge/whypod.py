@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from apis import conditions, downward, keys, mentions, objects, placement, podfields
+from apis import downward, keys, mentions, objects, placement, podfields
 from apis.objects import Kind, Object
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Judgement, Obstacle, Rule
@@ -170,7 +170,7 @@ def _unreachable(facts: Facts, pod: Object) -> Finding | None:
 def _running(facts: Facts, pod: Object) -> Finding | None:
     if status_of(pod).get("phase") != "Running":
         return None
-    ready = conditions.find(status_of(pod).get("conditions"), "Ready") or {"status": "True"}
+    ready = objects.find_condition(status_of(pod).get("conditions"), "Ready") or {"status": "True"}
     lacking = (
         "" if ready.get("status") == "True" else f", and is not Ready: {why_halted(pod, ready)}"
     )
@@ -184,7 +184,9 @@ def _starting(facts: Facts, pod: Object) -> Finding | None:
     if facts.nodes is not None and node_of(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
-    silence = conditions.find(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
+    silence = (
+        objects.find_condition(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
+    )
     if silence.get("status") == "Unknown":
         clause = f"waits{_on(facts, pod)} because {silence.get('message')}"
         return Finding(Outcome.WAITS, clause, ("look at the ShadowPod of its name there",))
@@ -413,13 +415,13 @@ def cluster_of(node: Object | None) -> str:
 
 def refusal_of(pod: Object) -> Object | None:
     """Return the condition by which the provider's refusal is told, if it holds."""
-    found = conditions.find(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION)
+    found = objects.find_condition(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION)
     return found if found is not None and found.get("status") == "False" else None
 
 
 def scheduler_says(pod: Object) -> str:
     """Return why the scheduler found no node; empty if it did, or did not try."""
-    found = conditions.find(status_of(pod).get("conditions"), "PodScheduled") or {}
+    found = objects.find_condition(status_of(pod).get("conditions"), "PodScheduled") or {}
     return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 

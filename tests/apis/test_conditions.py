@@ -7,14 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apis import conditions
+from apis import objects
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
 
 
 def test_a_new_condition_is_appended() -> None:
-    found = conditions.set_(None, "Ready", "True", "Up", "all is well", NOW)
+    found = objects.set_condition(None, "Ready", "True", "Up", "all is well", NOW)
 
     assert found == [
         {
@@ -28,10 +28,10 @@ def test_a_new_condition_is_appended() -> None:
 
 
 def test_the_time_moves_only_with_the_status() -> None:
-    first = conditions.set_([], "Ready", "True", "Up", "", NOW)
+    first = objects.set_condition([], "Ready", "True", "Up", "", NOW)
 
-    same = conditions.set_(first, "Ready", "True", "StillUp", "", LATER)
-    other = conditions.set_(first, "Ready", "False", "Down", "", LATER)
+    same = objects.set_condition(first, "Ready", "True", "StillUp", "", LATER)
+    other = objects.set_condition(first, "Ready", "False", "Down", "", LATER)
 
     assert same[0]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
     assert same[0]["reason"] == "StillUp"
@@ -47,7 +47,7 @@ def test_places_and_unknown_fields_stay_and_doubles_go() -> None:
     ]
     snapshot = copy.deepcopy(before)
 
-    found = conditions.set_(before, "B", "True", "r", "m", NOW)
+    found = objects.set_condition(before, "B", "True", "r", "m", NOW)
 
     assert [one["type"] for one in found] == ["A", "B", "C"]
     assert found[1]["observedGeneration"] == 3
@@ -59,17 +59,17 @@ def test_places_and_unknown_fields_stay_and_doubles_go() -> None:
 def test_setting_the_same_again_changes_nothing(history: list[tuple[str, str]]) -> None:
     found: list[dict[str, Any]] = []
     for type_, status in history:
-        found = conditions.set_(found, type_, status, "r", "m", NOW)
-        assert conditions.set_(found, type_, status, "r", "m", LATER) == found
-        assert conditions.is_true(found, type_) == (status == "True")
+        found = objects.set_condition(found, type_, status, "r", "m", NOW)
+        assert objects.set_condition(found, type_, status, "r", "m", LATER) == found
+        assert objects.is_condition_true(found, type_) == (status == "True")
 
     types = [one["type"] for one in found]
     assert len(types) == len(set(types))
 
 
 def test_a_condition_goes() -> None:
-    found = conditions.set_(None, "Ready", "True", "Up", "", NOW)
+    found = objects.set_condition(None, "Ready", "True", "Up", "", NOW)
 
-    assert conditions.without(found, "Ready") == []
-    assert conditions.find(found, "Other") is None
-    assert not conditions.is_true(None, "Ready")
+    assert objects.without_condition(found, "Ready") == []
+    assert objects.find_condition(found, "Other") is None
+    assert not objects.is_condition_true(None, "Ready")

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import conditions, keys, quantity, quotas, resources
+from apis import keys, objects, quantity, quotas, resources
 from apis.objects import Key, Object, named
 from apis.quantity import NANO, Quantity
 from apis.quotas import Demand
@@ -210,7 +210,7 @@ async def all_are_seen(cluster: ClusterClient) -> None:
 
 def verdict(pod: Object) -> str:
     """Return why the scheduler has not bound ``pod``; "" while it has not said so."""
-    found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
+    found = objects.find_condition(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
     return str(found.get("message") or "")
 
 

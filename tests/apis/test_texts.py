@@ -2,7 +2,7 @@
 
 import pytest
 
-from apis import texts, times
+from apis import objects, texts
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_no_password_of_a_url_is_shown(text: str, shown: str) -> None:
     ],
 )  # fmt: skip
 def test_durations(text: str, seconds: float) -> None:
-    assert times.duration(text) == seconds
+    assert objects.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "20", "s", "20 s", "-1s", "1d", "20sx", "1_0s", "\u0661s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
-        times.duration(text)
+        objects.parse_duration(text)
 
 
 def test_pairs() -> None:

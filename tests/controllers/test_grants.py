@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apis import conditions, keys, naming, objects, resources
+from apis import keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
 from controllers import watches
@@ -122,7 +122,7 @@ class Provider:
 
     async def answer(self, key: Key) -> tuple[str, str, str]:
         status = (await self.slice(key)).get("status", {})
-        found = conditions.find(status.get("conditions"), "Resources") or {}
+        found = objects.find_condition(status.get("conditions"), "Resources") or {}
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     async def quota(self, key: Key) -> Object | None:
@@ -481,7 +481,7 @@ async def test_thirty_slices_race_and_no_revision_shows_more_than_the_policy(
         if provider.unique in one["metadata"]["namespace"]
     ]
     assert len(shared) == 30
-    answers = [conditions.find(one["status"]["conditions"], "Resources") for one in shared]
+    answers = [objects.find_condition(one["status"]["conditions"], "Resources") for one in shared]
     assert all(answers), "a slice has no answer, and nothing is left to do"
     for kind in (keys.RESOURCE_SLICE, keys.QUOTA, keys.PROVIDER_POLICY, keys.TENANT):
         for key, obj in (await cluster.list(Selection(kind, dict))).items.items():

@@ -5,7 +5,7 @@ Source: docs/parity.md § 4.10, 5.5.2; SEC-A12.
 
 from typing import Final
 
-from apis import conditions, keys, objects, quotas
+from apis import keys, objects, quotas
 from apis.objects import Key, Object
 from controllers.offloading.quota.reconciler import ORPHAN_S, SETTLE_S
 from tests.controllers.quotaworld import World, following, sized
@@ -33,7 +33,7 @@ async def updated(world: World, name: str) -> Object:
     """Return what the ShadowPod says of its last change."""
     shadow = await there(world.cluster, keys.SHADOW_POD, Key(world.namespace, name))
     found = (shadow.get("status") or {}).get("conditions")
-    return conditions.find(found, keys.UPDATED_CONDITION) or {}
+    return objects.find_condition(found, keys.UPDATED_CONDITION) or {}
 
 
 async def have(world: World, granted: str, *names: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import conditions, keys, objects, times
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do, Found
@@ -28,12 +28,14 @@ CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 def service(status: str = "", since_s: float = 0, *, of: str = keys.METRIC_AGENT) -> Object:
     """Return the APIService, judged ``since_s`` seconds ago; without ``status`` not yet."""
     made = forge.wanted(keys.LIQO_NAMESPACE)
-    made["metadata"]["creationTimestamp"] = times.seconds(NOW - timedelta(seconds=since_s))
+    made["metadata"]["creationTimestamp"] = objects.timestamp(NOW - timedelta(seconds=since_s))
     made["spec"]["service"]["name"] = of
     if status:
         since = NOW - timedelta(seconds=since_s)
         made["status"] = {
-            "conditions": conditions.set_(None, "Available", status, "NoAnswer", "timeout", since)
+            "conditions": objects.set_condition(
+                None, "Available", status, "NoAnswer", "timeout", since
+            )
         }
     return made
 
@@ -146,7 +148,7 @@ async def test_the_loop_looks_when_an_agent_becomes_ready(server: ClusterClient)
     found = await server.get(keys.API_SERVICE, keys.METRICS_API)
     assert found
     await server.delete(keys.API_SERVICE, keys.METRICS_API, uid=objects.uid(found))
-    marked = {"metadata": {"annotations": {keys.METRICS_API_AFTER: times.seconds(clock.now())}}}
+    marked = {"metadata": {"annotations": {keys.METRICS_API_AFTER: objects.timestamp(clock.now())}}}
     await server.patch(keys.CONFIG_MAP, CLUSTER_ID, marked)
     async with whole.controlling(server, controller), asyncio.timeout(60):
         status = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}

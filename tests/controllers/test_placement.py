@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apis import conditions, keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named, owner_reference
 from apis.offloading import VirtualNode
 from controllers import watches
@@ -95,7 +95,7 @@ class Rome:
 
     async def said(self, type_: str = "PodsPlaced") -> Object:
         found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
-        return conditions.find(found.get("status", {}).get("conditions"), type_) or {}
+        return objects.find_condition(found.get("status", {}).get("conditions"), type_) or {}
 
     async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> Found:
         """Return what the caches say of policies, when they have seen all there are."""

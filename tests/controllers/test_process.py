@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys, naming, objects, ownership
+from apis import keys, naming, objects, ownership
 from apis.objects import Key, Kind, named
 from kube import client
 from kube.cluster import Cluster
@@ -110,7 +110,7 @@ async def policies_are_told(cluster: Cluster, key: Key) -> None:
 
     async def told() -> str:
         status = (await there(cluster, keys.NAMESPACE_OFFLOADING, key)).get("status") or {}
-        found = conditions.find(status.get("conditions"), "PoliciesReflected") or {}
+        found = objects.find_condition(status.get("conditions"), "PoliciesReflected") or {}
         return str(found.get("message") or "")
 
     async def is_named() -> bool:

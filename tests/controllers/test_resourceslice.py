@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import conditions, keys, naming, objects, slices
+from apis import keys, naming, objects, slices
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
@@ -550,7 +550,7 @@ class Provider:
         await settle(self.loop, self.where, self.cluster)
         obj = await there(self.cluster, keys.RESOURCE_SLICE, self.where)
         listed = obj.get("status", {}).get("conditions")
-        found = conditions.find(listed, "Authentication") or {}
+        found = objects.find_condition(listed, "Authentication") or {}
         return found.get("status", ""), found.get("message", "")
 
 

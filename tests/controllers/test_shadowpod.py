@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, conditions, keys, podaffinity, podpolicies, remap
+from apis import apply, keys, objects, podaffinity, podpolicies, remap
 from apis.objects import Key, Kind, Object, named
 from apis.remap import Remap
 from controllers.offloading.shadowpod import forge, slim
@@ -529,7 +529,7 @@ async def test_a_change_that_admission_refuses_is_told_and_not_tried_again(
     loop, told = await refused(cluster, web, changed, ForbiddenError("no such image here"))
 
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
-    found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
+    found = objects.find_condition(status["conditions"], keys.UPDATED_CONDITION) or {}
     assert (found["status"], found["message"]) == ("False", "no such image here")
     assert told.reasons == ["FailedUpdatePod"]
     assert cluster.requests["patch", "pods"] == 1
@@ -537,7 +537,7 @@ async def test_a_change_that_admission_refuses_is_told_and_not_tried_again(
     await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": {"activeDeadlineSeconds": 5}}})
     await loop.reconcile(web)
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
-    assert conditions.is_true(status["conditions"], keys.UPDATED_CONDITION)
+    assert objects.is_condition_true(status["conditions"], keys.UPDATED_CONDITION)
     assert (await there(cluster, keys.POD, web))["spec"]["containers"][0]["image"] == "nginx:2"
 
 
@@ -551,7 +551,7 @@ async def test_a_server_that_cannot_resize_pods_is_told_of(
     _, told = await refused(cluster, web, {"containers": [main]}, NotFoundError("no such resource"))
 
     status = (await there(cluster, keys.SHADOW_POD, web))["status"]
-    found = conditions.find(status["conditions"], keys.UPDATED_CONDITION) or {}
+    found = objects.find_condition(status["conditions"], keys.UPDATED_CONDITION) or {}
     assert "has no pods/resize" in found["message"]
     assert told.reasons == ["FailedUpdatePod"]
     assert cluster.requests["patch", "pods"] == 1

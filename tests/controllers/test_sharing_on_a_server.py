@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, keys, naming
+from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from controllers.granting.grants import reconciler
 from kube import client, waiting
@@ -63,7 +63,7 @@ async def granted(server: ClusterClient, **wanted: str) -> Object:
 
 
 def told(obj: Object) -> str:
-    found = conditions.find(obj["status"]["conditions"], "Resources")
+    found = objects.find_condition(obj["status"]["conditions"], "Resources")
     assert found
     return str(found["message"])
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from apis import conditions, keys
+from apis import keys, objects
 from apis.objects import Key
 from controllers.offloading.namespaceoffloading import reconciler
 from tests.controllers.rome import Rome
@@ -109,13 +109,13 @@ async def test_a_cluster_that_is_selected_no_more_keeps_no_rights(rome: Rome) ->
     rome.__post_init__()
     await rome.settle()
     told = (await rome.status())["remoteNamespacesConditions"]["milan"]
-    ready = conditions.find(told, "Ready") or {}
+    ready = objects.find_condition(told, "Ready") or {}
     assert (ready["status"], ready["reason"]) == ("Unknown", "TwinMayBeLeft")
     assert "ask its administrator whether something is left" in ready["message"]
     await rome.answer("milan", None)
     await rome.settle()
     told = (await rome.status())["remoteNamespacesConditions"]["milan"]
-    assert conditions.find(told, "Ready") is None
+    assert objects.find_condition(told, "Ready") is None
 
 
 async def test_what_a_cluster_says_is_bounded_and_escaped(rome: Rome) -> None:  # noqa: F811

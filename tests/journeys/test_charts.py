@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 import yaml
 
-from apis import conditions, keys, objects, placement
+from apis import keys, objects, placement
 from apis.objects import Key, Object, named
 from kube.cluster import Selection
 from sandbox import pair
@@ -261,7 +261,7 @@ async def policies_are_told(both: world.Pair, namespace: str, kubeconfig: Path) 
     """Show who names what holds at the consumer only, and what of it would hold at the provider."""
     key = Key(namespace, keys.OFFLOADING_NAME)
     obj = await both.rome.get_live(keys.NAMESPACE_OFFLOADING, key)
-    told = conditions.find(objects.status(obj).get("conditions"), "PoliciesReflected") or {}
+    told = objects.find_condition(objects.status(obj).get("conditions"), "PoliciesReflected") or {}
     assert (told["status"], told["reason"]) == ("False", "HoldHereOnly")
     assert told["message"].endswith(f"only: {POLICIES}")
 
@@ -290,7 +290,7 @@ async def policies_are_told(both: world.Pair, namespace: str, kubeconfig: Path) 
 def are_counted(budgets: world.World) -> bool:
     """Return whether the number allows an eviction, and the scale was asked for in vain."""
     by = {key.name: objects.status(found) for key, found in budgets.items()}
-    failed = conditions.find(by["by-scale"].get("conditions"), "DisruptionAllowed") or {}
+    failed = objects.find_condition(by["by-scale"].get("conditions"), "DisruptionAllowed") or {}
     allowed = by["by-number"].get("disruptionsAllowed") or 0
     return failed.get("reason") == "SyncFailed" and allowed > 0
 
@@ -327,7 +327,7 @@ async def survives_a_drain(both: world.Pair, offloaded: Release, milan: Kubectl)
     for pod in (
         await both.rome.list(Selection(keys.POD, Object, offloaded.kubectl.namespace))
     ).items.values():
-        found = conditions.find(pod["status"].get("conditions"), "DisruptionTarget")
+        found = objects.find_condition(pod["status"].get("conditions"), "DisruptionTarget")
         assert found is None or found["status"] != "True", objects.key_of(pod)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named, uid
 from kube import errors, waiting
 from kube.client import ClusterClient
@@ -66,7 +66,7 @@ async def until_available(milan: ClusterClient) -> None:
 
     def is_available(found: Object | None) -> bool:
         said = ((found or {}).get("status") or {}).get("conditions")
-        return conditions.is_true(said, "Available")
+        return objects.is_condition_true(said, "Available")
 
     await waiting.until(milan, keys.API_SERVICE, keys.METRICS_API, is_available)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, keys, naming, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object, is_terminating, named
 from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
@@ -117,7 +117,7 @@ async def test_pods_of_a_namespace_labelled_in_advance_wait_for_its_offloading(
     await both.rome.create(keys.DEPLOYMENT, deployment)
 
     def is_refused(found: Object) -> bool:
-        failed = conditions.find(found.get("status", {}).get("conditions"), "ReplicaFailure")
+        failed = objects.find_condition(found.get("status", {}).get("conditions"), "ReplicaFailure")
         return "NamespaceOffloading" in str((failed or {}).get("message"))
 
     await world.until_one(both.rome, keys.DEPLOYMENT, objects.key_of(deployment), is_refused)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys, objects, placement, resources
+from apis import keys, objects, placement, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -142,7 +142,7 @@ async def test_a_pod_that_fits_the_sum_and_no_node_is_told_so_and_runs_when_one_
     took = time.monotonic() - begun
     remote = await both.milan.get_live(keys.POD, Key(both.twin(namespace), large.name))
     assert remote, "what an autoscaler of the provider sees"
-    assert (conditions.find(remote["status"]["conditions"], "PodScheduled") or {}).get(
+    assert (objects.find_condition(remote["status"]["conditions"], "PodScheduled") or {}).get(
         "reason"
     ) == "Unschedulable"
     with capsys.disabled():
@@ -192,7 +192,7 @@ def room(node: Object) -> int:
 
 
 def why_not(pod: Object) -> str:
-    found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
+    found = objects.find_condition(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
     return str(found.get("message", "")) if found.get("status") == "False" else ""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys, naming, resources
+from apis import keys, naming, objects, resources
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from sandbox import pair
@@ -69,7 +69,9 @@ def large(namespace: str, name: str, image: str) -> Object:
 
 
 def refusal(pod: Object) -> str:
-    found = conditions.find(pod.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION)
+    found = objects.find_condition(
+        pod.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION
+    )
     return str((found or {}).get("message", ""))
 
 
@@ -157,7 +159,9 @@ async def it_grows_in_place_as_soon_as_there_is_room(
 
 def why_small(pod: Object) -> str:
     """Return why the pod is not as large yet as it asks to be, "" if it is."""
-    found = conditions.find(pod.get("status", {}).get("conditions"), "PodResizePending") or {}
+    found = (
+        objects.find_condition(pod.get("status", {}).get("conditions"), "PodResizePending") or {}
+    )
     return str(found.get("message", "")) if found.get("status") == "True" else ""
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from apis import conditions, keys, objects
+from apis import keys, objects
 from apis.objects import Key, Object
 from kube.errors import KubeError
 from sandbox import cluster, install
@@ -171,7 +171,7 @@ def replicas(seen: world.World) -> list[Key]:
 
 
 def is_ready(pod: Object) -> bool:
-    return conditions.is_true(pod["status"].get("conditions"), "Ready")
+    return objects.is_condition_true(pod["status"].get("conditions"), "Ready")
 
 
 def restarts(pod: Object) -> int:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apis import conditions, keys, policies
+from apis import keys, objects, policies
 from apis.objects import Key, Object, named
 from tests.journeys import world
 
@@ -54,7 +54,9 @@ def is_bound(found: Object) -> bool:
 
 
 def refusal(found: Object) -> str:
-    told = conditions.find(found.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION)
+    told = objects.find_condition(
+        found.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION
+    )
     return str((told or {}).get("message", ""))
 
 

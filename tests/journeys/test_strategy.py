@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import conditions, keys
+from apis import keys, objects
 from apis.objects import Key, Object, is_terminating
 from kube.errors import KubeError
 from sandbox.kubectl import Kubectl, KubectlError
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.journey
 
 
 def placed(offloading: Object) -> str:
-    found = conditions.find(offloading.get("status", {}).get("conditions"), "PodsPlaced") or {}
+    found = (
+        objects.find_condition(offloading.get("status", {}).get("conditions"), "PodsPlaced") or {}
+    )
     return str(found.get("status", ""))
 
 
@@ -58,7 +60,7 @@ async def test_pods_move_when_somebody_asks_and_never_before(
     await world.until_one(
         both.rome, keys.NAMESPACE_OFFLOADING, key, lambda found: placed(found) == "True"
     )
-    assert "2 pods" in conditions.find(told["status"]["conditions"], "PodsPlaced")["message"]  # type: ignore[index]  # it is there
+    assert "2 pods" in objects.find_condition(told["status"]["conditions"], "PodsPlaced")["message"]  # type: ignore[index]  # it is there
     assert at(before) == [both.node] * 2
 
     await is_not_run_however_it_is_bound(both, namespace, kubectl)

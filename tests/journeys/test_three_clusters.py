@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from apis import conditions, keys, naming, objects
+from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from kube import errors
 from kube.client import ClusterClient
@@ -132,7 +132,9 @@ async def once_told(cluster: ClusterClient, path: str, mark: str) -> str:
 
 def says_its_server(foreign_cluster: Object) -> str:
     """Return whether the API server of a provider answers, as ``rome`` tells it."""
-    found = conditions.find(foreign_cluster.get("status", {}).get("conditions"), "APIServerStatus")
+    found = objects.find_condition(
+        foreign_cluster.get("status", {}).get("conditions"), "APIServerStatus"
+    )
     return str((found or {}).get("status"))
 
 

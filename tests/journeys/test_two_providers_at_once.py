@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from apis import conditions, keys, naming, objects, quantity
+from apis import keys, naming, objects, quantity
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -376,7 +376,7 @@ async def test_two_nodes_are_summed_and_pods_too_large_for_home_spread_by_what_i
 
 
 def is_ready(node: Object) -> bool:
-    return conditions.is_true(node.get("status", {}).get("conditions"), "Ready")
+    return objects.is_condition_true(node.get("status", {}).get("conditions"), "Ready")
 
 
 async def is_the_share_of_both_nodes(three: Three, spaces: Spaces) -> None:
@@ -446,7 +446,9 @@ async def waits(rome: ClusterClient, key: Key) -> None:
     """Wait until a pod is told that the grant is used up."""
 
     def is_told(found: Object) -> bool:
-        said = conditions.find(found.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION)
+        said = objects.find_condition(
+            found.get("status", {}).get("conditions"), keys.OFFLOADED_CONDITION
+        )
         return "the pod asks for 150Mi of memory, quota" in str((said or {}).get("message"))
 
     found = await world.until_one(rome, keys.POD, key, is_told)

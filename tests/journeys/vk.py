@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from apis import conditions, keys, naming, objects
+from apis import keys, naming, objects
 from apis.objects import Key
 from kube import errors
 from kube.cluster import Selection
@@ -89,7 +89,7 @@ async def supporting_api_servers(both: world.Pair) -> AsyncIterator[None]:
         def holds(seen: world.World) -> bool:
             return len(seen) == 1 and all(
                 ("enable-apiserver-support" in json.dumps(found["spec"]["containers"])) is supports
-                and conditions.is_true(found["status"].get("conditions"), "Ready")
+                and objects.is_condition_true(found["status"].get("conditions"), "Ready")
                 for found in seen.values()
             )
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import conditions, keys, objects
+from apis import keys, objects
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kubelet.forge import admittance
@@ -89,6 +89,6 @@ async def test_a_binding_says_that_the_pod_was_scheduled_and_a_node_name_does_no
     )
     named = await scheduled_cluster.get_live(keys.POD, objects.key_of(made[1]))
     assert named
-    assert conditions.is_true(bound["status"]["conditions"], "PodScheduled")
+    assert objects.is_condition_true(bound["status"]["conditions"], "PodScheduled")
     assert not named["status"].get("conditions")
     assert [admittance.came_by_name(one) for one in (bound, named)] == [False, True]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from apis import keys, objects, resources, times
+from apis import keys, objects, resources
 from apis.objects import Key, Kind, Object
 from apis.resources import Resources
 from kube import errors
@@ -516,7 +516,7 @@ async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Kee
     ],
 )
 def test_the_providers_clock_is_read_from_its_answers(date: str, ahead_s: int) -> None:
-    assert times.ahead(date, NOW).total_seconds() == ahead_s
+    assert objects.clock_skew(date, NOW).total_seconds() == ahead_s
 
 
 # Lease -------------------------------------------------------------------------------------------

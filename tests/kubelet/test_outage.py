@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, times
+from apis import keys, objects
 from apis.objects import Key, Object
 from apis.reflection import CONFIG_MAP
 from controllers.offloading.shadowpod import forge
@@ -138,7 +138,11 @@ async def answer(seen: Observed) -> None:
 
 async def say(site: Site, told: str) -> None:
     """Let every Pod of the provider be Ready and say ``told``."""
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": times.seconds(clock.now())}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "lastTransitionTime": objects.timestamp(clock.now()),
+    }
     status = {"phase": "Running", "message": told, "conditions": [ready]}
 
     async def one(number: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from apis import conditions, keys, objects
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers.authentication.tenantrights import forge as tenantrights
 from kube import client, waiting
@@ -198,7 +198,7 @@ async def test_pods_of_the_webhook_come_where_critical_classes_are_limited(tmp_p
 
             def is_refused(found: Object | None) -> bool:
                 told = objects.status(found).get("conditions")
-                return conditions.is_true(told, "ReplicaFailure")
+                return objects.is_condition_true(told, "ReplicaFailure")
 
             key = objects.key_of(made)
             async with asyncio.timeout(120):

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, times
+from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from liqoctl.forge import tables
 
@@ -14,7 +14,7 @@ NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 def made(kind: Kind, ago: timedelta = timedelta(hours=5)) -> Object:
     obj = named(kind, Key("liqo-tenant-milan", "pool"), spec={}, status={})
-    obj["metadata"]["creationTimestamp"] = times.seconds(NOW - ago)
+    obj["metadata"]["creationTimestamp"] = objects.timestamp(NOW - ago)
     return obj
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import conditions, keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from kube import client, waiting
 from kube.client import ClusterClient
@@ -127,7 +127,7 @@ class Told:
         def is_so(found: Object | None) -> bool:
             modules = ((found or {}).get("status") or {}).get("modules") or {}
             told = (modules.get(self._module) or {}).get("conditions")
-            return (conditions.find(told, self._type) or {}).get("status") == status
+            return (objects.find_condition(told, self._type) or {}).get("status") == status
 
         async with asyncio.timeout(world.PATIENCE_S):
             await waiting.until(self._cluster, keys.FOREIGN_CLUSTER, self._peer, is_so)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from apis import authentication, conditions, keys, naming, slices
+from apis import authentication, keys, naming, slices
+from apis.objects import find_condition
 from certs import identity, pki
 from sandbox import audit
 from sandbox.kubectl import Kubectl
@@ -484,7 +485,7 @@ def refused(both: World) -> str:
     """Return why rome's slice has no resources, as rome is told; empty when it has."""
     kind = "resourceslices.authentication.liqo.io"
     found = both["rome"].kubectl.get(kind, "milan", "-n", "liqo-tenant-milan")
-    said = conditions.find((found.get("status") or {}).get("conditions"), slices.RESOURCES) or {}
+    said = find_condition((found.get("status") or {}).get("conditions"), slices.RESOURCES) or {}
     return "" if said.get("status") == slices.ACCEPTED else str(said.get("message", "nothing yet"))
 
 
@@ -585,7 +586,7 @@ def proves_nothing_again(both: World, tenant: Path) -> None:
 def judged(milan: Kubectl) -> str:
     """Return the reason of what milan says of rome's Tenant."""
     status = milan.get("tenant", "rome", "-n", SPACE).get("status") or {}
-    found = conditions.find(status.get("conditions"), "Ready") or {}
+    found = find_condition(status.get("conditions"), "Ready") or {}
     return str(found.get("reason", ""))
 
 

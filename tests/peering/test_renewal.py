@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 import yaml
 
-from apis import keys, naming, times
+from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from certs import pki
 from controllers.peers.foreigncluster import forge as foreigncluster
@@ -34,13 +34,13 @@ pytestmark = pytest.mark.cluster
 
 LIFETIME: Final = os.environ.get("PYLIQO_RENEWAL_LIFETIME", "60s")
 COUNTED_S: Final = float(os.environ.get("PYLIQO_RENEWAL_S", "65"))
-LEAST: Final = int(COUNTED_S / times.duration(LIFETIME)) + 1
+LEAST: Final = int(COUNTED_S / objects.parse_duration(LIFETIME)) + 1
 """So many identities are used in that time, at least: each is renewed at two thirds of its life."""
 PAUSE_S: Final = 0.1
 SPACE: Final = "liqo-tenant-milan"
 WATCHED: Final = Key("liqo-tenant-rome", "watched")
 NUMBER: Final = "tests.example/number"
-ENDED_S: Final = 2 * times.duration(LIFETIME) + 300
+ENDED_S: Final = 2 * objects.parse_duration(LIFETIME) + 300
 IDENTITIES: Final = (
     naming.controlplane_identity("milan"),
     naming.resourceslice_identity("milan"),

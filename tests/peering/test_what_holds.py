@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import conditions, keys, naming
+from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from kube import client, errors
 from sandbox.kubectl import Kubectl
@@ -63,7 +63,7 @@ class Held(NamedTuple):
     def verdict(self, name: str) -> str:
         """Return why a ShadowPod has no Pod; empty as long as that is not told."""
         status = self.get("shadowpods", name, TWIN).get("status") or {}
-        found = conditions.find(status.get("conditions"), "Admitted") or {}
+        found = objects.find_condition(status.get("conditions"), "Admitted") or {}
         return str(found.get("reason")) if found.get("status") == "False" else ""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import jsonpatch
 import pytest
 
-from apis import conditions, keys, nodeselector, objects, placement
+from apis import keys, nodeselector, objects, placement
 from apis.nodeselector import Term
 from apis.objects import Key, Object, named
 from apis.offloading import NamespaceOffloading
@@ -151,7 +151,7 @@ def node_of(pod: Object) -> str:
 
 
 def is_refused(pod: Object) -> bool:
-    found = conditions.find(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
+    found = objects.find_condition(pod.get("status", {}).get("conditions"), "PodScheduled") or {}
     return found.get("reason") == "Unschedulable"
 
 

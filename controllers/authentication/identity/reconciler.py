@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import conditions, keys, naming, objects, ownership
+from apis import keys, naming, objects, ownership
 from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
 from controllers import watches, writes
@@ -146,7 +146,7 @@ class SliceIdentityReconciler:
 
 def _answer(obj: Object) -> str:
     status = objects.status(obj)
-    found = conditions.find(status.get("conditions"), "Authentication")
+    found = objects.find_condition(status.get("conditions"), "Authentication")
     return str(found["status"]) if found else ""
 
 

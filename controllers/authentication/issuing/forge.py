@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import authentication, conditions, keys, objects, times
+from apis import authentication, keys, objects
 from apis.listening import Address
 from apis.objects import Key, Object
 
@@ -56,7 +56,7 @@ class Stored:
         except ValueError:
             return None
         stamp = objects.annotations(secret).get(keys.ISSUED_AT, "")
-        return cls(csr, certificate, times.parse(stamp)) if csr and certificate else None
+        return cls(csr, certificate, objects.parse_time(stamp)) if csr and certificate else None
 
 
 def signing_request(request: Request, lifetime: timedelta) -> Object:
@@ -82,7 +82,7 @@ def signing_request(request: Request, lifetime: timedelta) -> Object:
 
 def approval(request: Object, now: datetime) -> Object:
     """Return the merge patch for the subresource ``approval``."""
-    moment = times.seconds(now)
+    moment = objects.timestamp(now)
     condition = {
         "type": "Approved",
         "status": "True",
@@ -132,7 +132,7 @@ def secret(request: Request, certificate: bytes, now: datetime) -> Object:
         request.secret,
         metadata={
             "labels": {keys.REMOTE_CLUSTER_ID: request.consumer, keys.LIQO_MANAGED: "true"},
-            "annotations": {keys.ISSUED_AT: times.seconds(now)},
+            "annotations": {keys.ISSUED_AT: objects.timestamp(now)},
         },
         type="Opaque",
         data={
@@ -178,7 +178,7 @@ def _url(address: str) -> str:
 
 
 def _is_ready(node: Object) -> bool:
-    return conditions.is_true(objects.status(node).get("conditions"), "Ready")
+    return objects.is_condition_true(objects.status(node).get("conditions"), "Ready")
 
 
 def _addresses(node: Object) -> dict[str, str]:

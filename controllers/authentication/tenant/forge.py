@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, conditions, keys, naming, nonces, objects, ownership, texts
+from apis import authentication, keys, naming, nonces, objects, ownership, texts
 from apis.authentication import AuthParams, Binding, Tenant
 from apis.objects import Key, Kind, Object
 
@@ -128,14 +128,14 @@ def proof(tenant: Tenant, nonce: str) -> str:
 
 def has_proved(obj: Object, tenant: Tenant) -> bool:
     """Whether the owner of the Tenant's key has signed a nonce before."""
-    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
+    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
     key = nonces.fingerprint(tenant.public_key)
     return found.get("status") == "True" and f"public key {key} " in str(found.get("message"))
 
 
 def is_used(obj: Object, nonce: str) -> bool:
     """Whether ``nonce`` is the one that the Tenant's proof is about."""
-    found = conditions.find(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
+    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
     return str(found.get("message", "")).endswith(nonces.fingerprint(nonce.encode()))
 
 
@@ -151,7 +151,7 @@ def nonce_in(secret: Object | None) -> str:
 
 def is_told(obj: Object, reason: str, message: str) -> bool:
     """Whether the condition ``Ready`` says so already."""
-    found = conditions.find(objects.status(obj).get("conditions"), READY) or {}
+    found = objects.find_condition(objects.status(obj).get("conditions"), READY) or {}
     return (found.get("reason"), found.get("message")) == (reason, message)
 
 
@@ -164,7 +164,7 @@ def state(
     """
     before = objects.status(obj).get("conditions")
     ready = "Unknown" if is_good is None else str(is_good)
-    told = conditions.set_(before, READY, ready, reason, message, now)
+    told = objects.set_condition(before, READY, ready, reason, message, now)
     generation = obj["metadata"].get("generation")
     return [
         {**each, "observedGeneration": generation} if each["type"] == READY and generation else each
@@ -223,7 +223,7 @@ def failing(failures: Sequence[Exception]) -> str:
 def _kept_by(namespace: Object) -> str:
     """Return what Kubernetes says of a namespace that it cannot delete yet; empty for nothing."""
     told = objects.status(namespace).get("conditions")
-    found = (conditions.find(told, kind) or {} for kind in _KEEPING)
+    found = (objects.find_condition(told, kind) or {} for kind in _KEEPING)
     said = (str(each.get("message") or "") for each in found if each.get("status") == "True")
     return next((each for each in said if each), "")
 

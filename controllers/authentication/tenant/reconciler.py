@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import conditions, keys, naming, nonces, objects, ownership
+from apis import keys, naming, nonces, objects, ownership
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
@@ -181,7 +181,7 @@ class TenantReconciler:
             raise RefusedError("SignatureVerificationFailed", f"{message}: sign that nonce")
         before = objects.status(obj).get("conditions")
         proof = forge.proof(tenant, nonce)
-        proved = conditions.set_(
+        proved = objects.set_condition(
             before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self._clock()
         )
         status = forge.status(obj, proved, None)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Final
 
-from apis import conditions, keys, objects, times
+from apis import keys, objects
 from apis.objects import Object
 
 AWAY: Final = timedelta(seconds=30)
@@ -79,7 +79,7 @@ def is_ours(service: Object, namespace: str) -> bool:
 
 def away_since(service: Object) -> datetime | None:
     """Return since when the API server reaches nobody, or None while somebody answers."""
-    found = conditions.find(objects.status(service).get("conditions"), "Available")
+    found = objects.find_condition(objects.status(service).get("conditions"), "Available")
     if found is not None and found.get("status") == "True":
         return None
     since = (found or {}).get("lastTransitionTime") or service["metadata"]["creationTimestamp"]
@@ -93,17 +93,17 @@ def is_ready(agent: Object | None) -> bool:
 def marked(where: Object | None) -> datetime | None:
     """Return from when on the APIService may be made again; None if it was not taken away here."""
     said = objects.annotations(where) if where else {}
-    return times.parse(said.get(keys.METRICS_API_AFTER, ""))
+    return objects.parse_time(said.get(keys.METRICS_API_AFTER, ""))
 
 
 def mark(agent: Object | None, now: datetime) -> str:
     """Return the mark of an APIService that goes now."""
-    return times.seconds(now + AGAIN if is_ready(agent) else now)
+    return objects.timestamp(now + AGAIN if is_ready(agent) else now)
 
 
 def why(service: Object) -> str:
     """Return what the API server says of the agent that it does not reach."""
-    found = conditions.find(objects.status(service).get("conditions"), "Available") or {}
+    found = objects.find_condition(objects.status(service).get("conditions"), "Available") or {}
     return f"{found.get('reason') or 'Unknown'}: {found.get('message') or 'not judged yet'}"
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from apis import (
     authentication,
-    conditions,
     keys,
     naming,
     objects,
@@ -208,7 +207,7 @@ def problem(obj: Object, tenant: Tenant) -> str:
 
 def is_let_in(tenant: Object) -> bool:
     """Whether the Tenant has proved who it is, and is welcome."""
-    return conditions.is_true(objects.status(tenant).get("conditions"), _READY)
+    return objects.is_condition_true(objects.status(tenant).get("conditions"), _READY)
 
 
 def request(obj: Object, tenant: Tenant) -> Request:
@@ -237,7 +236,7 @@ def accepted(obj: Object, params: AuthParams, now: datetime) -> Object:
 
 def _answered(obj: Object, answer: str, reason: str, message: str, now: datetime) -> Object:
     before = objects.status(obj)
-    said = conditions.set_(
+    said = objects.set_condition(
         before.get("conditions"), slices.AUTHENTICATION, answer, reason, message, now
     )
     return {**before, "conditions": said}

@@ -4,7 +4,7 @@ import base64
 from datetime import datetime
 from typing import Final
 
-from apis import keys, objects, times
+from apis import keys, objects
 from apis.objects import Key, Object
 
 SIGNER: Final = "kubernetes.io/kubelet-serving"
@@ -82,7 +82,7 @@ def is_pod_of(pod: Object, account: Key, uid: str) -> bool:
 def verdict(request: Object, type_: str, message: str, now: datetime) -> Object:
     """Return the merge patch for the subresource ``approval``."""
     before = objects.status(request).get("conditions") or []
-    moment = times.seconds(now)
+    moment = objects.timestamp(now)
     condition = {
         "type": type_,
         "status": "True",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from apis import conditions, keys, naming, objects, offers, ownership, policies
+from apis import keys, naming, objects, offers, ownership, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -69,7 +69,7 @@ def check_welcome(tenant_: MapTenant, tenants: Iterable[Object]) -> None:
                 "TenantRefused", f"tenant {key} is drained, or is being deleted"
             )
         status = objects.status(found)
-        ready = conditions.find(status.get("conditions"), "Ready") or {}
+        ready = objects.find_condition(status.get("conditions"), "Ready") or {}
         if ready.get("status") == "False":
             why = f"{ready.get('reason')}: {ready.get('message')}"
             raise NamespaceRefusedError("TenantRefused", f"tenant {key} is refused: {why}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, keys, naming, nodeselector, objects, texts
+from apis import keys, naming, nodeselector, objects, texts
 from apis.nodeselector import Term
 from apis.objects import Key, Object
 from apis.offloading import (
@@ -209,8 +209,8 @@ def asked_since(offloading: Object, cluster: str) -> datetime | None:
     A cluster that was never asked for a twin has no condition Ready.
     """
     told = (objects.status(offloading).get("remoteNamespacesConditions") or {}).get(cluster)
-    required = conditions.find(told, REQUIRED)
-    if required is None or required["status"] != "False" or not conditions.find(told, READY):
+    required = objects.find_condition(told, REQUIRED)
+    if required is None or required["status"] != "False" or not objects.find_condition(told, READY):
         return None
     return datetime.fromisoformat(required["lastTransitionTime"])
 
@@ -220,7 +220,7 @@ def invalid(offloading: Object, maps: Iterable[str], why: str, now: datetime) ->
     before: Object = objects.status(offloading)
     found = before.get("remoteNamespacesConditions") or {}
     told = {
-        name: conditions.set_(found.get(name), REQUIRED, "Unknown", "Invalid", why, now)
+        name: objects.set_condition(found.get(name), REQUIRED, "Unknown", "Invalid", why, now)
         for name in sorted(maps)
     }
     return {**before, "remoteNamespacesConditions": {**found, **told}} if told else before
@@ -247,9 +247,9 @@ def phase(statuses: Iterable[MappingStatus], *, terminating: bool) -> str:
 def _conditions(before: list[Object], mapped: MappingStatus, now: datetime) -> list[Object]:
     is_told = mapped.exists or mapped.is_left
     found = [each for each in before if each["type"] != READY or is_told]
-    found = list(conditions.set_(found, REQUIRED, *_required(mapped), now))
+    found = list(objects.set_condition(found, REQUIRED, *_required(mapped), now))
     if is_told:
-        found = list(conditions.set_(found, READY, *_ready(mapped), now))
+        found = list(objects.set_condition(found, READY, *_ready(mapped), now))
     return found
 
 

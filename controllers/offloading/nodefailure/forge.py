@@ -5,7 +5,7 @@ Source: docs/parity.md § 4.13; F-24.
 
 from datetime import datetime
 
-from apis import conditions, keys, objects
+from apis import keys, objects
 from apis.objects import Object
 
 
@@ -19,7 +19,7 @@ def has_failed(node: Object) -> bool:
     """Whether a real node is not Ready: nobody there says that a Pod has ended."""
     is_virtual = objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
     found = objects.status(node).get("conditions")
-    return not is_virtual and not conditions.is_true(found, "Ready")
+    return not is_virtual and not objects.is_condition_true(found, "Ready")
 
 
 def grace_left_s(pod: Object, now: datetime) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, leaving, objects, placement
+from apis import keys, leaving, objects, placement
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -93,12 +93,12 @@ def status(
     """Return the conditions of ``obj``: of the pods ``out`` of place, and of its ``policies``."""
     before = objects.status(obj).get("conditions")
     verdict = _misplaced(obj, offloading, out) if out else _PLACED
-    told = conditions.set_(before, keys.PODS_PLACED, *verdict, now)
+    told = objects.set_condition(before, keys.PODS_PLACED, *verdict, now)
     if not policies.is_any:
-        return {"conditions": conditions.without(told, keys.POLICIES_REFLECTED)}
+        return {"conditions": objects.without_condition(told, keys.POLICIES_REFLECTED)}
     here = policies.here
     reflected = ("False", "HoldHereOnly", leaving.hold_here(here)) if here else _REFLECTED
-    return {"conditions": conditions.set_(told, keys.POLICIES_REFLECTED, *reflected, now)}
+    return {"conditions": objects.set_condition(told, keys.POLICIES_REFLECTED, *reflected, now)}
 
 
 _REFLECTED: Final = ("True", "AllReflected", "every policy of the namespace is reflected")

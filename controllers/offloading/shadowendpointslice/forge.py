@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import addresses, conditions, keys, objects, orders, own
+from apis import addresses, keys, objects, orders, own
 from apis.objects import Object
 from apis.own import Own
 from apis.remap import Remap
@@ -113,7 +113,8 @@ def is_reachable(foreign_cluster: Object | None) -> bool:
         for each in (module or {}).get("conditions") or []
     ] + (status.get("conditions") or [])
     return all(
-        str((conditions.find(found, type_) or {}).get("status", "")) in _WELL for type_ in _NEEDED
+        str((objects.find_condition(found, type_) or {}).get("status", "")) in _WELL
+        for type_ in _NEEDED
     )
 
 

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from apis import (
     apply,
-    conditions,
     keys,
     objects,
     orders,
@@ -147,7 +146,7 @@ def status(shadow: Object, existing: Object, now: datetime) -> Object:
     shown = phase(shadow)
     idle = seen in NOT_STARTED and shown in NOT_STARTED
     wanted = {**before, "phase": seen} if seen and not idle else dict(before)
-    if conditions.find(before.get("conditions"), ADMITTED):
+    if objects.find_condition(before.get("conditions"), ADMITTED):
         wanted["conditions"] = _admitted(before, "True", "Created", "", now)
     return wanted
 
@@ -164,7 +163,9 @@ def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime
         wanted |= followed(shadow)
     if refusal or found:
         said = ("False", *refusal) if refusal else ("True", "Updated", "")
-        wanted["conditions"] = list(conditions.set_(found, keys.UPDATED_CONDITION, *said, now))
+        wanted["conditions"] = list(
+            objects.set_condition(found, keys.UPDATED_CONDITION, *said, now)
+        )
     return wanted
 
 
@@ -177,14 +178,14 @@ def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
 
 def is_told(shadow: Object, refused: Refusal, type_: str = ADMITTED) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
-    found = conditions.find(objects.status(shadow).get("conditions"), type_) or {}
+    found = objects.find_condition(objects.status(shadow).get("conditions"), type_) or {}
     said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 
 
 def is_not_allowed(found: Iterable[Object] | None) -> bool:
     """Whether conditions say that the policy allows no Pod."""
-    said = conditions.find(list(found or ()), ADMITTED) or {}
+    said = objects.find_condition(list(found or ()), ADMITTED) or {}
     return said.get("status") == "False" and said.get("reason") == NOT_ALLOWED
 
 
@@ -192,7 +193,7 @@ def _admitted(
     before: Object, status_: str, reason: str, message: str, now: datetime
 ) -> list[Object]:
     found = before.get("conditions") or []
-    return list(conditions.set_(found, ADMITTED, status_, reason, message, now))
+    return list(objects.set_condition(found, ADMITTED, status_, reason, message, now))
 
 
 # How a Pod is brought to the specification of its ShadowPod, as far as Kubernetes lets it ---------

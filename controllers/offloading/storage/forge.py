@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from apis import conditions, keys, objects, ownership, volumes
+from apis import keys, objects, ownership, volumes
 from apis.objects import Key, Object, named
 from controllers.offloading.namespaceoffloading.forge import READY, REQUIRED
 
@@ -222,9 +222,9 @@ def is_withdrawn(offloading: Object, provider: str, *, has_map: bool) -> bool:
     clusters = objects.status(offloading).get("remoteNamespacesConditions") or {}
     if provider not in clusters:
         return not has_map
-    required = conditions.find(clusters[provider], REQUIRED)
+    required = objects.find_condition(clusters[provider], REQUIRED)
     is_not = required is not None and required["status"] == "False"
-    return is_not and conditions.find(clusters[provider], READY) is None
+    return is_not and objects.find_condition(clusters[provider], READY) is None
 
 
 def lost(claim: Key, provider: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import conditions, keys, objects, ownership, volumes
+from apis import keys, objects, ownership, volumes
 from apis.objects import Key, Meta, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Term
@@ -370,7 +370,7 @@ def _withdrawn(volumes: Informer[Object]) -> Keys:
 def _where(offloading: Object | None) -> set[str]:
     """Return the clusters that have, or are asked for, a namespace."""
     told = objects.status(offloading).get("remoteNamespacesConditions") or {}
-    return {cluster for cluster, found in told.items() if conditions.find(found, READY)}
+    return {cluster for cluster, found in told.items() if objects.find_condition(found, READY)}
 
 
 def _left(claims: Informer[SlimClaim], volumes: Informer[Object]) -> list[Source[Any]]:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from apis import conditions, foreignclusters, keys, objects
+from apis import foreignclusters, keys, objects
 from apis.objects import Key, Object
 
 MANAGER: Final = "liqo"
@@ -30,13 +30,13 @@ def status(before: Object, foreign_cluster: Object, now: datetime) -> Object:
     asks the API server: its health is Unknown.
     """
     said = objects.status(foreign_cluster)
-    answer = conditions.find(said.get("conditions"), foreignclusters.API_SERVER_STATUS) or {}
+    answer = objects.find_condition(said.get("conditions"), foreignclusters.API_SERVER_STATUS) or {}
     state = answer.get("status")
     health = "True" if state == foreignclusters.ESTABLISHED else "False" if state else "Unknown"
     reason, message = answer.get("reason") or "NotAsked", answer.get("message") or ""
     version = said.get("kubernetesVersion")
     return {
-        "conditions": conditions.set_(
+        "conditions": objects.set_condition(
             before.get("conditions"), HEALTHY, health, reason, message, now
         ),
         **({"version": {"kubernetes": version}} if version else {}),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, objects, times
+from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.peers.foreigncluster.forge import ENDED, Reach
 from kube import errors, peer
@@ -179,7 +179,7 @@ class Checker:
         return version, pyliqo or (known.pyliqo if known else "")
 
     async def _ping(self, remote: ClusterClient) -> timedelta:
-        return times.ahead(await remote.ping(), self._clock())
+        return objects.clock_skew(await remote.ping(), self._clock())
 
 
 class Question:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import conditions, foreignclusters, keys, naming, objects, ownership, texts
+from apis import foreignclusters, keys, naming, objects, ownership, texts
 from apis.objects import Key, Object, named
 
 API_SERVER: Final = foreignclusters.API_SERVER_STATUS
@@ -155,8 +155,8 @@ def _conditions(
 ) -> list[Object]:
     made: list[Object] = []
     for finding in findings:
-        known = conditions.find(before, finding.type)
-        made += conditions.set_([known] if known else [], *finding, now)
+        known = objects.find_condition(before, finding.type)
+        made += objects.set_condition([known] if known else [], *finding, now)
     return made
 
 
@@ -170,7 +170,7 @@ def _authentication(facts: Facts) -> Iterable[_Finding]:
 def _tenant(tenant: Object) -> _Finding:
     said, name = objects.status(tenant), tenant["metadata"]["name"]
     needs_no_key = objects.spec(tenant).get("authzPolicy") == "TolerateNoHandshake"
-    verdict = conditions.find(said.get("conditions"), "Ready") or {}
+    verdict = objects.find_condition(said.get("conditions"), "Ready") or {}
     has_key = said.get("tenantNamespace") and (said.get("authParams") or needs_no_key)
     if has_key and verdict.get("status") != "False":  # the key stays when somebody is put out
         return _Finding(TENANT, "Ready", "TenantReady", f"tenant {name} may sign in")
@@ -225,7 +225,9 @@ def _is_running(facts: Facts, virtual_node: Object) -> bool:
 
 
 def _is_ready(node: Object | None) -> bool:
-    return node is not None and conditions.is_true(objects.status(node).get("conditions"), "Ready")
+    return node is not None and objects.is_condition_true(
+        objects.status(node).get("conditions"), "Ready"
+    )
 
 
 def _addresses(facts: Facts) -> Object:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from apis import conditions, keys, naming, objects, ownership, policies, quantity, resources, slices
+from apis import keys, naming, objects, ownership, policies, quantity, resources, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.policies import Offered, ProviderPolicy
@@ -363,7 +363,7 @@ def status(
         **before,
         "resources": resources.to_json(share.now),
         **_offered(application.policy, standard, storage),
-        "conditions": conditions.set_(
+        "conditions": objects.set_condition(
             before.get("conditions"), slices.RESOURCES, slices.ACCEPTED, ACCEPTED, message, now
         ),
     }
@@ -379,7 +379,7 @@ def _class(application: SliceRequest) -> str:
 def denied(obj: Object, refusal: SliceRefusal, now: datetime) -> Object:
     """Return the whole status of the slice ``obj`` that gets nothing, and why."""
     before = objects.status(obj)
-    said = conditions.set_(
+    said = objects.set_condition(
         before.get("conditions"), slices.RESOURCES, slices.DENIED, refusal.reason,
         refusal.message, now,
     )  # fmt: skip
@@ -434,7 +434,7 @@ def storage_classes(found: Iterable[Object]) -> list[OfferedClass]:
 def news(before: Object, after: Object) -> tuple[Literal["Normal", "Warning"], str, str] | None:
     """Return type, reason and message of the Event for a new answer; None when it is the old."""
     old, new = (
-        conditions.find(objects.status(part).get("conditions"), slices.RESOURCES)
+        objects.find_condition(objects.status(part).get("conditions"), slices.RESOURCES)
         for part in (before, after)
     )
     if new is None or (old and _said(old) == _said(new)):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import conditions, keys, objects, ownership, placement, texts, times
+from apis import keys, objects, ownership, placement, texts
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 
@@ -80,7 +80,7 @@ def kubelet_state(deployment: Object, missing: Key | None = None) -> tuple[str, 
     if missing is not None:
         cure = "create it, or correct spec.kubeconfigSecretRef"
         return CREATING, "KubeconfigMissing", f"secret {missing} does not exist: {cure}"
-    failed = conditions.find(status.get("conditions"), "ReplicaFailure")
+    failed = objects.find_condition(status.get("conditions"), "ReplicaFailure")
     if failed and failed["status"] == "True":
         why = texts.clamp(failed.get("message", ""))
         return CREATING, "DeploymentUnavailable", f"the virtual kubelet gets no pod: {why}"
@@ -94,9 +94,9 @@ def node_state(virtual_node_creates: bool, node: Object | None) -> tuple[str, st
     if node is None:
         return CREATING, "NodeMissing", "the virtual kubelet has not created the node yet"
     found = objects.status(node).get("conditions")
-    if conditions.is_true(found, "Ready"):
+    if objects.is_condition_true(found, "Ready"):
         return RUNNING, "NodeReady", "the node is ready"
-    ready = conditions.find(found, "Ready") or {}
+    ready = objects.find_condition(found, "Ready") or {}
     return CREATING, "NodeNotReady", ready.get("message") or "the node is not ready"
 
 
@@ -109,7 +109,7 @@ def draining(
     """
     message = f"{left} pods are leaving the node"
     if given_up is not None:
-        until = times.seconds(given_up)
+        until = objects.timestamp(given_up)
         why = "no virtual kubelet runs that could end them"
         return DRAINING, "VirtualKubeletMissing", f"{message}, but {why}: given up at {until}"
     allow = f"as disruption budgets and {virtual_node.cluster_id} allow"
@@ -125,7 +125,7 @@ def given_up(running: Object | None, node: Object) -> datetime | None:
     """
     if objects.status(running).get("availableReplicas", 0) > 0:
         return None
-    ready = conditions.find(objects.status(node).get("conditions"), "Ready") or {}
+    ready = objects.find_condition(objects.status(node).get("conditions"), "Ready") or {}
     since = ready.get("lastTransitionTime")
     if ready.get("status") == "True" or not since:
         return None
@@ -168,7 +168,7 @@ def _condition(
         status_ = RUNNING
     since = (before or {}).get("lastTransitionTime")
     if status_ != shown or not since:
-        since = times.seconds(now)
+        since = objects.timestamp(now)
     said = {"status": status_, "reason": reason, "message": message}
     return {"type": type_, **said, "lastTransitionTime": since}
 
