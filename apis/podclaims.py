@@ -10,7 +10,7 @@ Source: Kubernetes, "Generic ephemeral volumes"; docs/parity.md SEC-A17.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from apis import keys, orders, validation
+from apis import allowlist, keys, validation
 from apis.objects import Object
 from apis.podpolicies import Policy
 
@@ -76,7 +76,7 @@ def _annotations(volume: Object) -> dict[str, str]:
 
 def _unlisted(annotations: Mapping[str, str], opened: Iterable[str]) -> frozenset[str]:
     ours = frozenset(name for name in annotations if is_of(name, _OURS))
-    return ours | orders.unsent(keys.PERSISTENT_VOLUME_CLAIM, annotations, opened)
+    return ours | allowlist.unsent(keys.PERSISTENT_VOLUME_CLAIM, annotations, opened)
 
 
 def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _metadata(metadata: Object, where: str, opened: frozenset[str]) -> Iterator[
         yield f"{where}.{name} {NEVER}"
     given = {field: _texts(metadata.get(field), f"spec.pod.{where}.{field}") for field in _TEXTS}
     ours = {name for name in given["labels"] if is_of(name, _OURS)}
-    found = orders.refused_labels(keys.PERSISTENT_VOLUME_CLAIM, given["labels"], opened)
+    found = allowlist.refused_labels(keys.PERSISTENT_VOLUME_CLAIM, given["labels"], opened)
     for name in sorted(ours | found):
         yield f"{where}.labels {name} {NEVER}"
 

@@ -33,9 +33,9 @@ class Policy:
     affinity_namespaces: frozenset[str] = frozenset()
     """Whose pods terms of affinity may name besides; * for those of any."""
     annotation_domains: frozenset[str] = frozenset()
-    """Whose annotations and labels are on pods besides. See ``apis.orders``."""
+    """Whose annotations and labels are on pods besides. See ``apis.allowlist``."""
     claim_annotation_domains: frozenset[str] = frozenset()
-    """Likewise of claims that are made for pods. See ``apis.orders``."""
+    """Likewise of claims that are made for pods. See ``apis.allowlist``."""
     own_namespaces: frozenset[str] = frozenset()
     """The consumer's own twins, as far as its pod names them."""
     storage_classes: frozenset[str] | None = None

@@ -98,9 +98,9 @@ class ProviderPolicy:
     static_volumes: bool = False
     """Whether a claim may take a volume that has no class."""
     annotation_domains: frozenset[str] = frozenset()
-    """Of annotations that reflected objects keep; see ``apis.orders``."""
+    """Of annotations that reflected objects keep; see ``apis.allowlist``."""
     pod_annotation_domains: frozenset[str] = frozenset()
-    """Of annotations and labels that pods keep; see ``apis.orders``."""
+    """Of annotations and labels that pods keep; see ``apis.allowlist``."""
     pod_tolerations: tuple[Object, ...] = ()
     """Tolerations that pods keep besides those that all may have; see ``apis.podfields``."""
     node_labels: Mapping[str, str] | None = None

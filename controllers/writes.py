@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from apis import apply, keys, marks, objects
+from apis import allowlist, apply, keys, objects
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster
@@ -118,7 +118,7 @@ async def _with_room(
         logger.warning(
             "Emptying object", extra={"kind": str(kind), "key": str(key), "why": str(error)}
         )
-        await cluster.patch(kind, key, marks.emptied(obj))
+        await cluster.patch(kind, key, allowlist.emptied(obj))
     return await write()
 
 

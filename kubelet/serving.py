@@ -18,9 +18,9 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import exposition, keys, naming, objects, texts
-from apis.exposition import Family
+from apis import keys, naming, objects, prometheus, texts
 from apis.objects import Key
+from apis.prometheus import Family
 from kube import errors, wire
 from kube.access import Access
 from kube.gate import NotAllowedError, Right, UnauthenticatedError
@@ -157,7 +157,7 @@ async def metrics(api: Api, request: web.Request) -> web.StreamResponse:
     if request.path == RESOURCE_METRICS:
         families += usage.of_node(told, pods, api.cpu, now_ms)
     return web.Response(
-        body=exposition.text(families).encode(), headers={"Content-Type": exposition.CONTENT_TYPE}
+        body=prometheus.text(families).encode(), headers={"Content-Type": prometheus.CONTENT_TYPE}
     )
 
 

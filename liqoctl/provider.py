@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from apis import keys, marks, objects, ownership, policies, slices
+from apis import allowlist, keys, objects, ownership, policies, slices
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -259,7 +259,7 @@ async def _mark(side: Side, obj: Object, wanted: Object) -> None:
         if not is_too_large(error):
             raise
         side.warning(f"resourceslice {key}: is full, and is emptied: {error}")
-        emptied = marks.emptied(obj)
+        emptied = allowlist.emptied(obj)
         taken = emptied["metadata"].get("annotations") or {}
         emptied["metadata"]["annotations"] = {**taken, **wanted}
         await side.cluster.patch(keys.RESOURCE_SLICE, key, emptied)

@@ -9,7 +9,7 @@ from typing import Final
 import click
 import pytest
 
-from apis import marks, nodeselector, podaffinity, policies
+from apis import allowlist, nodeselector, podaffinity, policies
 from certs import csr, listener
 from kube import kubeconfig, slim
 from kube.door import reading, shapes
@@ -82,7 +82,7 @@ BOUNDS: Final = {
     "ResourceSlices, NamespaceMaps": tuple(policies.MAX_OBJECTS.values())[:3],
     "ShadowEndpointSlices, ShadowPods": tuple(policies.MAX_OBJECTS.values())[3:],
     "twins |": (policies.MAX_REMOTE_NAMESPACES,),
-    "characters of annotations": (marks.MOST,),
+    "characters of annotations": (allowlist.MOST_CHARACTERS,),
     "namespaces of others": (podaffinity.MOST,),
     "requirements of": (nodeselector.MAX_REQUIREMENTS, nodeselector.MAX_IN_ALL),
     "terms, bytes": (

@@ -6,7 +6,7 @@ Source: Kubernetes, "Dynamic Admission Control", matchConditions.
 from dataclasses import dataclass
 from typing import Final
 
-from apis import orders
+from apis import allowlist
 from apis.objects import Kind
 
 
@@ -209,6 +209,6 @@ def has_orders(kind: Kind) -> Condition:
 object.metadata.?annotations.orValue({{}}).exists(name,
 !(request.operation == 'UPDATE' &&
 oldObject.metadata.?annotations[?name] == optional.of(object.metadata.annotations[name])) &&
-name.matches('{orders.OF_KIND[kind]}') &&
-!name.matches('{orders.PLAIN}'))""",
+name.matches('{allowlist.OF_KIND[kind]}') &&
+!name.matches('{allowlist.PLAIN}'))""",
     )

@@ -6,9 +6,9 @@ Source: docs/parity.md § 5.9; SEC-A21.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from apis import exposition, keys, objects, ownership
-from apis.exposition import Sample
+from apis import keys, objects, ownership, prometheus
 from apis.objects import Key, Object
+from apis.prometheus import Sample
 
 GROUP: Final = keys.METRICS_GROUP
 VERSION: Final = keys.METRICS_VERSION
@@ -62,10 +62,10 @@ def narrowed(texts: Iterable[str], twins: Mapping[str, str], pods: Collection[Ke
     def is_theirs(sample: Sample) -> bool:
         namespace, pod = sample.labels.get("namespace", ""), sample.labels.get("pod", "")
         return namespace in twins and (
-            Key(namespace, pod) in pods or exposition.claim_of(sample) is not None
+            Key(namespace, pod) in pods or prometheus.claim_of(sample) is not None
         )
 
-    families = exposition.families(texts, is_theirs)
+    families = prometheus.families(texts, is_theirs)
     for family in families:
         family.samples = [
             sample._replace(
@@ -73,7 +73,7 @@ def narrowed(texts: Iterable[str], twins: Mapping[str, str], pods: Collection[Ke
             )
             for sample in family.samples
         ]
-    return exposition.text(families)
+    return prometheus.text(families)
 
 
 def address(node: Object) -> tuple[str, int] | None:

@@ -22,7 +22,7 @@ import yarl
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from apis import authentication, exposition, keys, objects
+from apis import authentication, keys, objects, prometheus
 from apis.listening import Address
 from apis.objects import Key, Object
 from certs import bundle, pki
@@ -107,7 +107,7 @@ async def _scrape(agent: Agent, request: web.Request) -> web.StreamResponse:
         raise web.HTTPNotFound(text=f"there are {', '.join(keys.SCRAPED)}\n")
     twins = forge.twins(agent.namespaces(), consumer)
     text = forge.narrowed(await agent.say(path), twins, agent.pods()) if twins else ""
-    return web.Response(body=text.encode(), headers={"Content-Type": exposition.CONTENT_TYPE})
+    return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
 
 def _said(answer: Object) -> Handler:

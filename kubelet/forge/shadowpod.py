@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import apply, downward, keys, marks, objects, orders, podfields
+from apis import allowlist, apply, downward, keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch, Pair
 from kubelet.forge import accounts, antiaffinity, containers
@@ -97,14 +97,14 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
 
 def metadata(local: Object, pair: Pair, options: Options) -> Object:
     labels = _without(
-        marks.labels_of_shadow(objects.labels(local)),
+        allowlist.labels_of_shadow(objects.labels(local)),
         {*_LABELS_OF_HOME, *options.patch.labels_not_reflected},
     )
     annotations = _without(
         objects.annotations(local),
         {*_ANNOTATIONS_OF_HOME, *options.patch.annotations_not_reflected},
     )
-    sent = orders.for_pods({"labels": labels, "annotations": annotations}, options.opened)
+    sent = allowlist.for_pods({"labels": labels, "annotations": annotations}, options.opened)
     ours = {keys.LOCAL_POD_UID: objects.uid(local)}
     if (phase := _phase(local)) in objects.FINAL_PHASES:
         ours[keys.FINISHED] = phase
@@ -122,7 +122,7 @@ def unsent(local: Object, options: Options) -> frozenset[str]:
     """Return the labels and annotations that the provider would leave out: not sent."""
     hidden = {*options.patch.labels_not_reflected, *options.patch.annotations_not_reflected}
     noted = objects.annotations(local).keys() - _ANNOTATIONS_OF_HOME
-    return orders.of_pods(noted, objects.labels(local), options.opened) - hidden
+    return allowlist.of_pods(noted, objects.labels(local), options.opened) - hidden
 
 
 def untaken(local: Object, options: Options) -> list[str]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from apis import exposition, objects
-from apis.exposition import Family, Sample
+from apis import objects, prometheus
 from apis.objects import Key, Object
+from apis.prometheus import Family, Sample
 
 CPU: Final = "container_cpu_usage_seconds_total"
 MEMORY: Final = "container_memory_working_set_bytes"
@@ -147,7 +147,7 @@ def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
     mounted = {Key(key.namespace, name) for key, pod in here.items() for name in pod.claims}
 
     def keep(sample: Sample) -> bool:
-        if claim := exposition.claim_of(sample):
+        if claim := prometheus.claim_of(sample):
             about, most = (claim, ""), MOST_OF_CLAIM
             is_known = claim in mounted and abs(sample.number()) <= _MOST
         else:
@@ -159,7 +159,7 @@ def of_pods(text: str, here: Mapping[Key, Measured]) -> list[Family]:
             told[about] += 1
         return is_known and told[about] <= most
 
-    return exposition.families([text], keep, is_of_kubelets)
+    return prometheus.families([text], keep, is_of_kubelets)
 
 
 def timely(families: Iterable[Family], now_ms: int) -> list[Family]:
@@ -180,7 +180,7 @@ def _timely(sample: Sample, now_ms: int) -> Sample:
 
 def is_of_kubelets(name: str) -> bool:
     """Whether cadvisor or kubelets have a metric of that name, or of its kind, of pods."""
-    return bool(_NAME.fullmatch(name)) or exposition.is_of_claims(name)
+    return bool(_NAME.fullmatch(name)) or prometheus.is_of_claims(name)
 
 
 def _is_here(sample: Sample, here: Mapping[Key, Measured]) -> bool:

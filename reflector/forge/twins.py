@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from apis import keys, marks, objects, orders
+from apis import allowlist, keys, objects
 from apis.objects import Kind, Object
 from reflector.forge import fields
 from reflector.forge.contract import Scene
@@ -22,7 +22,7 @@ def of(
     left_out = _left_out(kind, local, scene)
     labels = {
         name: text
-        for name, text in marks.labels_of_shadow(hidden.labels(local)).items()
+        for name, text in allowlist.labels_of_shadow(hidden.labels(local)).items()
         if name not in _labels_left_out(kind, local, scene)
     }
     metadata: Object = {"labels": {**labels, **scene.pair.labels()}}
@@ -49,7 +49,7 @@ def unsent(kind: Kind, local: Object, scene: Scene) -> str:
     where = scene.pair.destination
     cure = (
         f"programs of {where} may obey them (spec.annotationDomains of its ProviderPolicy opens "
-        f"domains), or they are more than {orders.SENT}"
+        f"domains), or they are more than {allowlist.SENT}"
     )
     metadata = f"without {' and '.join(told)}: {cure}" if told else ""
     return "; ".join(filter(None, (metadata, fields.unsent(kind, local, where))))
@@ -69,14 +69,14 @@ def _left_out(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
     if scene.offers is None:
         return frozenset()
     sent = scene.settings.hidden.annotations(local)
-    return orders.unsent(kind, sent, scene.offers.annotation_domains)
+    return allowlist.unsent(kind, sent, scene.offers.annotation_domains)
 
 
 def _labels_left_out(kind: Kind, local: Object, scene: Scene) -> frozenset[str]:
     if scene.offers is None:
         return frozenset()
     sent = scene.settings.hidden.labels(local)
-    return orders.refused_labels(kind, sent, scene.offers.annotation_domains)
+    return allowlist.refused_labels(kind, sent, scene.offers.annotation_domains)
 
 
 def is_immutable(found: Object, wanted: Object, fields: Iterable[str]) -> bool:

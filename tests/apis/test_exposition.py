@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from apis import exposition
+from apis import prometheus
 
 TEXT = """\
 # HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time
@@ -19,30 +19,30 @@ seconds_sum{} 3.5
 
 
 def test_what_is_read_is_written_again() -> None:
-    assert exposition.text(exposition.families([TEXT])) == TEXT
+    assert prometheus.text(prometheus.families([TEXT])) == TEXT
 
 
 def test_metrics_of_several_sources_are_told_about_once() -> None:
     more = TEXT.replace('pod="web"', 'pod="db"').replace("4.71", "1")
-    text = exposition.text(exposition.families([TEXT, more]))
+    text = prometheus.text(prometheus.families([TEXT, more]))
     assert text.count("# TYPE container_cpu_usage_seconds_total counter") == 1
     assert text.index('pod="web"') < text.index('pod="db"') < text.index("# TYPE up gauge")
 
 
 def test_a_metric_without_samples_is_not_written() -> None:
-    families = exposition.families([TEXT])
+    families = prometheus.families([TEXT])
     families[0].samples = []
-    assert "container_cpu" not in exposition.text(families)
+    assert "container_cpu" not in prometheus.text(families)
 
 
 def test_a_line_ends_at_the_end_of_a_line_only() -> None:
     """Else a label's odd characters could make a sample of what is in it."""
     line = 'm{image="a\u2028up 1\x0bup 2\x85up 3"} 1'
-    assert exposition.text(exposition.families([line])) == f"{line}\n"
+    assert prometheus.text(prometheus.families([line])) == f"{line}\n"
 
 
 def test_a_value_may_look_like_a_label() -> None:
-    [family] = exposition.families(['m{a="x\\",namespace=\\"kube-system",namespace="shop"} 1'])
+    [family] = prometheus.families(['m{a="x\\",namespace=\\"kube-system",namespace="shop"} 1'])
     assert family.samples[0].labels == {
         "a": 'x\\",namespace=\\"kube-system',
         "namespace": "shop",
@@ -58,8 +58,8 @@ def test_a_value_may_look_like_a_label() -> None:
     ],
 )  # fmt: skip
 def test_a_line_that_makes_no_sense_is_passed_over(line: str) -> None:
-    families = exposition.families([f"{line}\nup 1\n"])
-    assert exposition.text(families) == "up{} 1\n"
+    families = prometheus.families([f"{line}\nup 1\n"])
+    assert prometheus.text(families) == "up{} 1\n"
 
 
 @pytest.mark.parametrize("line", ["ab\n", "\n", "a\U0001f600\n"])
@@ -68,7 +68,7 @@ def test_what_is_no_sample_takes_no_memory_beside_the_text(line: str) -> None:
     text = line * 300_000
     tracemalloc.start()
     try:
-        assert exposition.families([text]) == []
+        assert prometheus.families([text]) == []
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from apis import exposition
+from apis import prometheus
 from apis.objects import Key, Object
 from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
@@ -42,7 +42,7 @@ def test_only_pods_that_are_here_are_told_of() -> None:
         f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 1 {"9" * 30}\n'
         "node_cpu_usage_seconds_total 99 1\nscrape_error 1\n"
     )
-    told = exposition.text(usage.of_pods(text(extra=strange), here(WEB)))
+    told = prometheus.text(usage.of_pods(text(extra=strange), here(WEB)))
     assert told.count("\n") == 3
     assert "99" not in told
 
@@ -59,9 +59,9 @@ def test_a_provider_invents_no_metric_and_no_label() -> None:
         f"# HELP ALERTS {'x' * 1000}\n# TYPE invented gauge\n"
     )
 
-    told = exposition.text(usage.of_pods(text(extra=invented), here(WEB)))
+    told = prometheus.text(usage.of_pods(text(extra=invented), here(WEB)))
 
-    assert told == exposition.text(usage.of_pods(text(), here(WEB)))
+    assert told == prometheus.text(usage.of_pods(text(), here(WEB)))
 
 
 def test_the_volumes_of_claims_that_pods_mount_are_told_of() -> None:
@@ -83,7 +83,7 @@ def test_the_volumes_of_claims_that_pods_mount_are_told_of() -> None:
     ]
     said = "\n".join([*told, *invented])
     found = usage.of_pods(said, {DB: Measured.of(pod)})
-    assert exposition.text(found).splitlines() == told
+    assert prometheus.text(found).splitlines() == told
 
     many = usage.of_pods("\n".join(told[:1] * 100), {DB: Measured.of(pod)})
     assert len(many[0].samples) == usage.MOST_OF_CLAIM
@@ -132,7 +132,7 @@ def test_the_cpu_of_the_node_never_goes_back() -> None:
 
 def test_the_memory_of_the_node_is_the_sum() -> None:
     families = usage.of_pods(text(), here(WEB, DB))
-    told = exposition.text(usage.of_node(families, here(WEB, DB), NodeCpu(), 7))
+    told = prometheus.text(usage.of_node(families, here(WEB, DB), NodeCpu(), 7))
     assert "node_memory_working_set_bytes{} 4096 7\n" in told
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from apis import keys, marks
+from apis import allowlist, keys
 from apis.objects import Key, Kind, Object, key_of, named
 from kube import access, wire
 from sandbox.controlplane import Plane
@@ -162,19 +162,19 @@ def _tls(pki: Path) -> ssl.SSLContext:
 
 def who(kind: Kind) -> User:
     """Return who of a consumer writes ``kind``."""
-    return CONTROL_PLANE if kind in marks.REPLICAS else KUBELET
+    return CONTROL_PLANE if kind in allowlist.REPLICAS else KUBELET
 
 
 def space_of(kind: Kind) -> str:
     """Return in which namespace of rome ``kind`` lies."""
-    return SPACE if kind in marks.REPLICAS else TWIN
+    return SPACE if kind in allowlist.REPLICAS else TWIN
 
 
 def made(kind: Kind, name: str = "x", /, **changes: Any) -> Object:
     """Return an object as a consumer may send it, with ``changes`` merged into it."""
     if kind not in SPECS:
         return twins.changed(_REFLECTED[kind](TWIN, name), changes)
-    labels = REPLICA if kind in marks.REPLICAS else {keys.ORIGIN: "rome"}
+    labels = REPLICA if kind in allowlist.REPLICAS else {keys.ORIGIN: "rome"}
     key = Key(space_of(kind), name)
     obj = named(kind, key, metadata={"labels": labels}, spec=SPECS[kind])
     return twins.changed(obj, changes)

@@ -1,6 +1,6 @@
 """``python3 -m tests.manifests.celtables``: write what a consumer may say into policies.
 
-The variables named here are made of ``apis.orders``, ``apis.podclaims``, ``apis.marks`` and
+The variables named here are made of ``apis.allowlist``, ``apis.podclaims``, ``apis.allowlist`` and
 ``policytable``; all other lines of the policies are written by hand.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from apis import keys, marks, orders, podclaims
-from apis.marks import Mark, Says
+from apis import allowlist, keys, podclaims
+from apis.allowlist import AllowedKey, AllowedValue
 from tests.manifests import documents, policytable
 
 FOLDER: Final = documents.ROOT / "70-policies"
@@ -60,20 +60,20 @@ def _lines(*parts: str) -> Iterator[str]:
 # What is reflected --------------------------------------------------------------------------------
 
 _UNLISTED: Final = (
-    f"variables.newAnnotations.size() > {orders.MOST} ? [] :",
+    f"variables.newAnnotations.size() > {allowlist.MOST_ANNOTATIONS} ? [] :",
     "variables.newAnnotations.filter(name, !name.matches(variables.opened) &&",
-    f"!name.matches('{orders.PLAIN}'))",
+    f"!name.matches('{allowlist.PLAIN}'))",
 )
 _UNSHAPED: Final = (
-    f"!(name.matches('{orders.INGRESSES}') &&",
-    f"variables.annotations[name].matches('{orders.VALUES}')) &&",
-    f"!(name.matches('{orders.PLACES}') &&",
-    f"variables.annotations[name].matches('{orders.PLACE}')))",
+    f"!(name.matches('{allowlist.INGRESSES}') &&",
+    f"variables.annotations[name].matches('{allowlist.VALUES}')) &&",
+    f"!(name.matches('{allowlist.PLACES}') &&",
+    f"variables.annotations[name].matches('{allowlist.PLACE}')))",
 )
 
 
 def _consumers() -> dict[str, Iterable[str]]:
-    noted, kinds = orders.NOTED, orders.OF_KIND
+    noted, kinds = allowlist.NOTED, allowlist.OF_KIND
     changed = "!(name in variables.had && variables.had[name] == variables.annotations[name])"
     return {
         "foreignAnnotations": _lines(
@@ -94,8 +94,8 @@ def _consumers() -> dict[str, Iterable[str]]:
             *_UNSHAPED,
         ),
         "orderLabels": _lines(
-            "(variables.isData ?", _list(orders.LABELS),
-            ": variables.isService ?", _list(orders.INJECTED), ": [])",
+            "(variables.isData ?", _list(allowlist.LABELS),
+            ": variables.isService ?", _list(allowlist.INJECTED), ": [])",
             ".filter(one, one in variables.labels && !one.matches(variables.opened) &&",
             "!(one in variables.hadLabels && variables.hadLabels[one] == variables.labels[one]))",
         ),
@@ -111,7 +111,7 @@ def _consumers() -> dict[str, Iterable[str]]:
 # This project's own kinds -------------------------------------------------------------------------
 
 
-def _saying(table: Iterable[Mark], says: Says) -> list[str]:
+def _saying(table: Iterable[AllowedKey], says: AllowedValue) -> list[str]:
     return [mark.key for mark in table if mark.says is says]
 
 
@@ -120,14 +120,17 @@ def _size(name: str) -> str:
 
 
 def _marks() -> dict[str, Iterable[str]]:
-    twins, replicas = marks.SHADOW_LABELS, marks.REPLICA_LABELS
+    twins, replicas = allowlist.SHADOW_LABELS, allowlist.REPLICA_LABELS
     names = [mark.key for mark in twins]
-    ids = {True: _saying(twins, Says.CONSUMER), False: _saying(replicas, Says.CONSUMER)}
-    fixed = {Says.TRUE: "true", Says.FALSE: "false"}
+    ids = {
+        True: _saying(twins, AllowedValue.CONSUMER),
+        False: _saying(replicas, AllowedValue.CONSUMER),
+    }
+    fixed = {AllowedValue.TRUE: "true", AllowedValue.FALSE: "false"}
     said = "variables.labels[one]"
     kept = f"!(one in variables.hadLabels && variables.hadLabels[one] == {said})"
     ours = f"(variables.isTwin ? one in variables.marks : {_OURS})"
-    notes = _saying(marks.REPLICA_ANNOTATIONS, Says.ANYTHING)
+    notes = _saying(allowlist.REPLICA_ANNOTATIONS, AllowedValue.ANYTHING)
     return {
         "isHuge": (
             (
@@ -137,7 +140,7 @@ def _marks() -> dict[str, Iterable[str]]:
         ),
         "isFull": (
             "variables.isRead && !variables.isTwin &&",
-            f"{_size('notes')} > {marks.MOST} &&",
+            f"{_size('notes')} > {allowlist.MOST_CHARACTERS} &&",
             "(variables.isNew ||",
             f"{_size('notes')} >",
             f"{_size('hadNotes')})",
@@ -155,7 +158,7 @@ def _marks() -> dict[str, Iterable[str]]:
                 f"one in {_list(_saying(replicas, says))} ? {said} == '{value}' :"
                 for says, value in fixed.items()
             ),
-            f"one in {_list(_saying(replicas, Says.ANYTHING))}))",
+            f"one in {_list(_saying(replicas, AllowedValue.ANYTHING))}))",
         ),
         "lackingLabels": (
             "!variables.isRead || variables.isTwin || !variables.isNew ? [] :",

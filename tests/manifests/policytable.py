@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from apis import keys, marks, orders, podclaims
-from apis.marks import REPLICAS, SHADOWS, Mark
+from apis import allowlist, keys, podclaims
+from apis.allowlist import REPLICAS, SHADOWS, AllowedKey
 from apis.objects import Kind
 
 MARKS: Final = "liqo-consumer-marks"
@@ -55,7 +55,7 @@ class Row:
     """Who judges; empty for the policy on the metadata of the kind: see ``judge``."""
     opened: str = ""
     """The field of the ProviderPolicy that opens it."""
-    mark: Mark | None = None
+    mark: AllowedKey | None = None
 
     def __str__(self) -> str:
         """Return what tells it from all others."""
@@ -76,7 +76,7 @@ def _without(*left_out: Kind) -> tuple[Kind, ...]:
     return tuple(kind for kind in EVERY if kind not in left_out)
 
 
-def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[Mark, ...]) -> list[Row]:
+def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[AllowedKey, ...]) -> list[Row]:
     return [
         Row(
             f"{field} `{mark.key}`",
@@ -104,9 +104,9 @@ _OF_OBJECTS: Final = [
     Row("the object", REPLICAS, f"{CHANGE}, {DELETE}", "a replica of the consumer", ORIGINALS),
 ]
 _LABELS: Final = [
-    *_marked("label", REPLICAS, marks.REPLICA_LABELS),
+    *_marked("label", REPLICAS, allowlist.REPLICA_LABELS),
     Row("any other label of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
-    *_marked("label", SHADOWS, marks.SHADOW_LABELS),
+    *_marked("label", SHADOWS, allowlist.SHADOW_LABELS),
     Row("labels", OWN, BOTH, f"at most {MOST_LABELS}"),
     *(
         Row(
@@ -116,16 +116,24 @@ _LABELS: Final = [
             f"absent, or {_KEPT}",
             opened=_DOMAINS if "/" in name else "",
         )
-        for kinds, names in (((*DATA, *CLAIM), orders.LABELS), ((keys.SERVICE,), orders.INJECTED))
+        for kinds, names in (
+            ((*DATA, *CLAIM), allowlist.LABELS),
+            ((keys.SERVICE,), allowlist.INJECTED),
+        )
         for name in names
     ),
 ]
 _ANNOTATIONS: Final = [
-    *_marked("annotation", REPLICAS, marks.REPLICA_ANNOTATIONS),
+    *_marked("annotation", REPLICAS, allowlist.REPLICA_ANNOTATIONS),
     Row("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
     Row("annotations", OWN, BOTH, f"at most {MOST_NOTES}"),
-    Row("annotations together", REPLICAS, BOTH, f"at most {marks.MOST} characters"),
-    Row("annotations", REFLECTED, BOTH, f"at most {orders.MOST} that are new or changed"),
+    Row("annotations together", REPLICAS, BOTH, f"at most {allowlist.MOST_CHARACTERS} characters"),
+    Row(
+        "annotations",
+        REFLECTED,
+        BOTH,
+        f"at most {allowlist.MOST_ANNOTATIONS} that are new or changed",
+    ),
     Row(
         "annotations of programs that copy, inject, deploy or back up",
         (*DATA, *CLAIM),
@@ -157,7 +165,7 @@ _ANNOTATIONS: Final = [
     ),
     *(
         Row(f"annotation `{name}`", (kind,), BOTH, f"absent, or {_KEPT}")
-        for kind, names in orders.NOTED.items()
+        for kind, names in allowlist.NOTED.items()
         for name in names
     ),
 ]

@@ -2,8 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
-from apis import keys, marks, orders
-from apis.marks import Says
+from apis import allowlist, keys
+from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object
 from tests.manifests import policytable
 from tests.manifests.asking import OWNER
@@ -60,9 +60,13 @@ def _metadata(part: str, values: Any) -> Object:
     return {"metadata": {part: values}}
 
 
-def _marked(mark: marks.Mark, part: str) -> Sample:
-    good = {Says.TRUE: ["true"], Says.FALSE: ["false"], Says.CONSUMER: ["rome"]}
-    is_any = mark.says is Says.ANYTHING
+def _marked(mark: allowlist.AllowedKey, part: str) -> Sample:
+    good = {
+        AllowedValue.TRUE: ["true"],
+        AllowedValue.FALSE: ["false"],
+        AllowedValue.CONSUMER: ["rome"],
+    }
+    is_any = mark.says is AllowedValue.ANYTHING
     passes = good.get(mark.says, ["true", "turin"] if is_any else [])
     bad = [] if is_any else [one for one in ("true", "false", "rome", "turin") if one not in passes]
     lacking: list[Object] = [_metadata(part, {mark.key: None})] if mark.is_needed else []
@@ -123,7 +127,10 @@ _BY_KIND: Final[dict[tuple[str, Kind], Sample]] = {
         ("annotations", kind): _many("annotations", policytable.MOST_NOTES)
         for kind in policytable.OWN
     },
-    **{("annotations", kind): _many("annotations", orders.MOST) for kind in policytable.REFLECTED},
+    **{
+        ("annotations", kind): _many("annotations", allowlist.MOST_ANNOTATIONS)
+        for kind in policytable.REFLECTED
+    },
     ("finalizers", keys.PERSISTENT_VOLUME_CLAIM): Sample(
         ({}, _metadata("finalizers", ["kubernetes.io/pvc-protection"])),
         (_metadata("finalizers", ["a.io/b"]),),
@@ -150,8 +157,8 @@ _BY_FIELD: Final[dict[str, Sample]] = {
     "any other annotation of `liqo.io`, `pyliqo.io`": _noted("a.pyliqo.io/b", "liqo.io/b"),
     "labels": _many("labels", policytable.MOST_LABELS),
     "annotations together": Sample(
-        (_metadata("annotations", {"a": "x" * (marks.MOST - 500)}),),
-        (_metadata("annotations", {"a": "x" * marks.MOST}),),
+        (_metadata("annotations", {"a": "x" * (allowlist.MOST_CHARACTERS - 500)}),),
+        (_metadata("annotations", {"a": "x" * allowlist.MOST_CHARACTERS}),),
     ),
     "annotations of programs that copy, inject, deploy or back up": _DATA,
     "annotations of Kubernetes and storage systems": _noted(

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, marks, objects
+from apis import allowlist, keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import CurrentMapping, OffloadingPatch, Pair
 from apis.policies import ProviderPolicy
@@ -43,7 +43,7 @@ SPECS: Final[dict[Kind, Object]] = {
 
 def made(kind: Kind, name: str = "x", /, **metadata: Any) -> Object:
     """Return an object as a consumer may send it, with ``metadata`` besides or instead."""
-    is_replica = kind in marks.REPLICAS
+    is_replica = kind in allowlist.REPLICAS
     base = REPLICA if is_replica else {keys.ORIGIN: "rome"}
     labels = {**base, **metadata.pop("labels", {})}
     labels = {key: value for key, value in labels.items() if value is not None}
@@ -52,7 +52,7 @@ def made(kind: Kind, name: str = "x", /, **metadata: Any) -> Object:
 
 
 def who(kind: Kind) -> tuple[str, ...]:
-    return ROME if kind in marks.REPLICAS else KUBELET
+    return ROME if kind in allowlist.REPLICAS else KUBELET
 
 
 def created(kubectl: Kubectl, obj: Object, *as_: str) -> str:
@@ -62,7 +62,7 @@ def created(kubectl: Kubectl, obj: Object, *as_: str) -> str:
 
 def patched(kubectl: Kubectl, kind: Kind, change: Object, *as_: str, name: str = "old") -> str:
     """Return why the object that stands is not changed; nothing changes."""
-    space = SPACE if kind in marks.REPLICAS else TWIN
+    space = SPACE if kind in allowlist.REPLICAS else TWIN
     where = (kind.resource, name, "-n", space)
     merge = ("--type=merge", "--dry-run=server", "-p", json.dumps({"metadata": change}))
     return _told(kubectl, "patch", *where, *merge, *as_)
@@ -117,23 +117,23 @@ def labelled(kinds: tuple[Kind, ...], **labels: str | None) -> Row:
 
 
 def noted(name: str) -> Row:
-    return Row(marks.REPLICAS, {"annotations": {name: "true"}}, name)
+    return Row(allowlist.REPLICAS, {"annotations": {name: "true"}}, name)
 
 
-EVERY: Final = (*marks.REPLICAS, *marks.SHADOWS)
+EVERY: Final = (*allowlist.REPLICAS, *allowlist.SHADOWS)
 CREATED: Final[dict[str, Row]] = {
-    "nobody's": labelled(marks.REPLICAS, **{keys.REPLICATED: None, keys.ORIGIN_ID: None}),
-    "a local one": labelled(marks.REPLICAS, **{keys.REPLICATED: None}),
-    "of no origin": labelled(marks.REPLICAS, **{keys.ORIGIN_ID: None}),
-    "replicated, it says, not": labelled(marks.REPLICAS, **{keys.REPLICATED: "false"}),
+    "nobody's": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None, keys.ORIGIN_ID: None}),
+    "a local one": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None}),
+    "of no origin": labelled(allowlist.REPLICAS, **{keys.ORIGIN_ID: None}),
+    "replicated, it says, not": labelled(allowlist.REPLICAS, **{keys.REPLICATED: "false"}),
     "another's origin": labelled(EVERY, **{keys.ORIGIN_ID: "turin"}),
     "another's cluster": labelled(EVERY, **{keys.REMOTE_CLUSTER_ID: "turin"}),
     "another's shadow": labelled(EVERY, **{keys.ORIGIN: "turin"}),
     "to be replicated": labelled(EVERY, **{keys.REPLICATION: "true"}),
-    "a mark of namespaces": labelled(marks.REPLICAS, **{keys.TENANT_NAMESPACE: "true"}),
-    "a mark unheard of": labelled(marks.REPLICAS, **{"new.pyliqo.io/x": "y"}),
-    "a shadow, replicated": labelled(marks.SHADOWS, **{keys.REPLICATED: "true"}),
-    "a shadow for somebody": labelled(marks.SHADOWS, **{keys.REMOTE_ID: "turin"}),
+    "a mark of namespaces": labelled(allowlist.REPLICAS, **{keys.TENANT_NAMESPACE: "true"}),
+    "a mark unheard of": labelled(allowlist.REPLICAS, **{"new.pyliqo.io/x": "y"}),
+    "a shadow, replicated": labelled(allowlist.SHADOWS, **{keys.REPLICATED: "true"}),
+    "a shadow for somebody": labelled(allowlist.SHADOWS, **{keys.REMOTE_ID: "turin"}),
     "cordoned": noted(keys.CORDON),
     "cordoned with all": noted(keys.CORDON_TENANT),
     "drained": noted(keys.DRAIN),
@@ -149,18 +149,18 @@ CREATED: Final[dict[str, Row]] = {
     ),
 }  # fmt: skip
 CHANGED: Final[dict[str, Row]] = {
-    "no more replicated": labelled(marks.REPLICAS, **{keys.REPLICATED: None}),
-    "of no origin now": labelled(marks.REPLICAS, **{keys.ORIGIN_ID: None}),
+    "no more replicated": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None}),
+    "of no origin now": labelled(allowlist.REPLICAS, **{keys.ORIGIN_ID: None}),
     "of no cluster now": labelled(EVERY, **{keys.REMOTE_CLUSTER_ID: None}),
-    "no more its shadow": labelled(marks.SHADOWS, **{keys.ORIGIN: None}),
+    "no more its shadow": labelled(allowlist.SHADOWS, **{keys.ORIGIN: None}),
     **{
         name: row
         for name, row in CREATED.items()
         if not name.startswith(("nobody", "a local", "of no", "cordoned"))
     },
-    "in no cordon": Row(marks.REPLICAS, {"annotations": {keys.CORDON: None}}, keys.CORDON),
+    "in no cordon": Row(allowlist.REPLICAS, {"annotations": {keys.CORDON: None}}, keys.CORDON),
     "in no cordon, it says": Row(
-        marks.REPLICAS, {"annotations": {keys.CORDON: "false"}}, keys.CORDON
+        allowlist.REPLICAS, {"annotations": {keys.CORDON: "false"}}, keys.CORDON
     ),
     "without what holds it": Row(EVERY, {"finalizers": []}, "metadata.finalizers"),
 }
@@ -195,9 +195,9 @@ def test_as_much_as_may_be_said_is_judged_within_the_limits_of_a_policy(milan: K
     short = {f"a.liqo.io/{number}": "y" for number in range(490)}
     labels = dict(list(ours.items())[: policytable.MOST_LABELS - 5])
     for kind in EVERY:
-        notes = short if kind in marks.REPLICAS else ours
+        notes = short if kind in allowlist.REPLICAS else ours
         said = created(milan, made(kind, labels=labels, annotations=notes), *who(kind))
-        assert (f"{long}.liqo.io/" in said) == (kind in marks.REPLICAS)
+        assert (f"{long}.liqo.io/" in said) == (kind in allowlist.REPLICAS)
         assert "budget" not in said
 
 
@@ -260,7 +260,7 @@ NEWS: Final[dict[Kind, Object]] = {
 @pytest.mark.parametrize("touch", TOUCHES)
 def test_a_consumer_touches_nothing_of_the_providers_own(milan: Kubectl, touch: str) -> None:
     """Which lies beside its replicas where both clusters offload to each other."""
-    for kind in marks.REPLICAS:
+    for kind in allowlist.REPLICAS:
         milan.apply([own(kind)])
         values = {"kind": kind.resource, "spec": json.dumps(NEWS[kind]), "status": '{"status": {}}'}
         line = [word.format_map(values) for word in TOUCHES[touch]]
@@ -275,7 +275,7 @@ def test_a_consumer_touches_nothing_of_the_providers_own(milan: Kubectl, touch: 
 
 @pytest.mark.cluster
 def test_a_consumer_deletes_its_replicas(milan: Kubectl) -> None:
-    for kind in marks.REPLICAS:
+    for kind in allowlist.REPLICAS:
         milan.apply([made(kind, "gone")])
         delete = ("delete", kind.resource, "gone", "-n", SPACE, "--wait=false")
         assert _told(milan, *delete, *ROME) == ""
@@ -305,7 +305,7 @@ def originals() -> dict[Kind, Object]:
     metadata = {"labels": labels, "annotations": notes, "finalizers": [keys.REPLICATION_FINALIZER]}
     return {
         kind: named(kind, Key("liqo-tenant-milan", "x"), metadata=metadata, spec=SPECS[kind])
-        for kind in marks.REPLICAS
+        for kind in allowlist.REPLICAS
     }
 
 
@@ -337,7 +337,7 @@ def of_liqo(kind: Kind, **metadata: Any) -> Object:
 
 @pytest.mark.cluster
 def test_what_liqo_sends_passes_and_its_whole_updates_too(milan: Kubectl) -> None:
-    for kind in marks.REPLICAS:
+    for kind in allowlist.REPLICAS:
         made_ = of_liqo(kind)
         assert created(milan, made_, *ROME) == ""
         milan.apply([made_])
@@ -351,7 +351,7 @@ def test_what_liqo_sends_passes_and_its_whole_updates_too(milan: Kubectl) -> Non
 def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> None:
     """Also of users who write marks on their pods and Services, which mean nothing to anybody."""
     pair = Pair("rome", "milan", "shop", TWIN)
-    theirs = {mark.key: "true" for mark in marks.SHADOW_LABELS} | {"app": "web"}
+    theirs = {mark.key: "true" for mark in allowlist.SHADOW_LABELS} | {"app": "web"}
     notes = {keys.CORDON: "true", "liqo.io/foo": "x"}
     metadata = {"labels": theirs, "annotations": notes, "uid": "1"}
     options = Options("milan", OffloadingPatch())

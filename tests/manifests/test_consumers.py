@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects, orders
+from apis import allowlist, keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
@@ -161,7 +161,7 @@ ROWS: Final[dict[str, Row]] = {
     },
     **{
         f"label-{number}": labelled(keys.SERVICE, name)
-        for number, name in enumerate(orders.INJECTED)
+        for number, name in enumerate(allowlist.INJECTED)
     },
     "all-hosts": routed(rules=[{"http": HTTP}]),
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
@@ -364,7 +364,7 @@ def test_so_many_annotations_are_judged_and_more_are_told_so(provider: Kubectl) 
         notes = {f"{'a' * 60}{n}.example/{'b' * 60}": "c" for n in range(count)}
         return changed(factories.service(TWIN, f"many-{count}"), noted(notes))
 
-    assert create(provider, [many(orders.MOST)], *ROME) == ""
+    assert create(provider, [many(allowlist.MOST_ANNOTATIONS)], *ROME) == ""
     assert "more than 100 annotations" in create(provider, [many(1000)], *ROME)
 
 
@@ -484,8 +484,8 @@ def test_a_mutating_policy_takes_off_what_is_not_listed(provider: Kubectl) -> No
 
 
 EXPRESSIONS: Final = (
-    orders.SERVICES, orders.CLAIMS, orders.DATA,
-    orders.PLAIN, orders.INGRESSES, orders.VALUES, orders.PLACES, orders.PLACE,
+    allowlist.SERVICES, allowlist.CLAIMS, allowlist.DATA,
+    allowlist.PLAIN, allowlist.INGRESSES, allowlist.VALUES, allowlist.PLACES, allowlist.PLACE,
 )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from apis import apply, keys, marks, orders, podclaims
-from apis.marks import Says
+from apis import allowlist, apply, keys, podclaims
+from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object, owner_reference
 from apis.offers import Offers
 from apis.offloading import Pair
@@ -105,7 +105,7 @@ def test_a_secret_goes_with_its_shadowpod_and_holds_nothing(milan: Provider) -> 
     assert "metadata.ownerReferences" in said
 
 
-@names(marks.REPLICAS)
+@names(allowlist.REPLICAS)
 def test_a_replica_that_the_provider_holds_ends_once_it_lets_go(
     milan: Provider, kind: Kind
 ) -> None:
@@ -156,19 +156,19 @@ def test_data_and_claims_carry_no_orders(milan: Provider, kind: Kind) -> None:
 @names((*DATA, keys.SERVICE))
 def test_data_and_claims_carry_no_label_that_programs_look_for(milan: Provider, kind: Kind) -> None:
     assert milan.create(made(kind, "labelled"), kind, for_good=True) == ""
-    for name in {*orders.LABELS, *orders.INJECTED}:
+    for name in {*allowlist.LABELS, *allowlist.INJECTED}:
         labelled = {"metadata": {"labels": {name: "1"}}}
         for said in (
             milan.create(made(kind, **labelled), kind),
             milan.patch(kind, "labelled", labelled),
         ):
-            assert (f"label {name}" in said) == (name in orders.LABELLED[kind]), (name, said)
+            assert (f"label {name}" in said) == (name in allowlist.LABELLED[kind]), (name, said)
 
 
 @names(DATA)
 def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> None:
     notes = dict.fromkeys(ORDERS, "x") | {f"a{n}": "" for n in range(200)}
-    labels = dict.fromkeys(orders.LABELS, "1") | {"app": "web"}
+    labels = dict.fromkeys(allowlist.LABELS, "1") | {"app": "web"}
     local = made(
         kind, "x", metadata={"annotations": notes, "labels": labels, "finalizers": ["a.io/b"]}
     )
@@ -265,11 +265,16 @@ def listed(policy: str) -> list[list[str]]:
 def test_policy_and_code_have_the_same_lists() -> None:
     text = (documents.ROOT / "70-policies" / "consumers.yaml").read_text()
     lists = listed("consumers.yaml")
-    for known in (orders.LABELS, orders.INJECTED, podclaims.FIELDS, *orders.NOTED.values()):
+    for known in (
+        allowlist.LABELS,
+        allowlist.INJECTED,
+        podclaims.FIELDS,
+        *allowlist.NOTED.values(),
+    ):
         assert [*known] in lists
-    for expression in (*orders.OF_KIND.values(), orders.PLAIN):
+    for expression in (*allowlist.OF_KIND.values(), allowlist.PLAIN):
         assert f"'{expression}'" in text
-    assert f"variables.newAnnotations.size() <= {orders.MOST}" in text
+    assert f"variables.newAnnotations.size() <= {allowlist.MOST_ANNOTATIONS}" in text
 
 
 def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
@@ -277,17 +282,21 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
     text = (documents.ROOT / "70-policies" / "consumer-marks.yaml").read_text()
     expected = [
         {"system:masters", "system:serviceaccounts"},
-        {kind.plural for kind in marks.SHADOWS},
-        {mark.key for mark in marks.SHADOW_LABELS},
+        {kind.plural for kind in allowlist.SHADOWS},
+        {mark.key for mark in allowlist.SHADOW_LABELS},
         *(
             {mark.key for mark in table if mark.says is says}
             for table, says in (
-                (marks.SHADOW_LABELS, Says.CONSUMER),
-                *((marks.REPLICA_LABELS, says) for says in Says if says is not Says.NOTHING),
+                (allowlist.SHADOW_LABELS, AllowedValue.CONSUMER),
+                *(
+                    (allowlist.REPLICA_LABELS, says)
+                    for says in AllowedValue
+                    if says is not AllowedValue.NOTHING
+                ),
             )
         ),
-        {mark.key for mark in marks.REPLICA_LABELS if mark.is_needed},
-        {mark.key for mark in marks.REPLICA_ANNOTATIONS if mark.says is Says.ANYTHING},
+        {mark.key for mark in allowlist.REPLICA_LABELS if mark.is_needed},
+        {mark.key for mark in allowlist.REPLICA_ANNOTATIONS if mark.says is AllowedValue.ANYTHING},
     ]
 
     found = [{*one} for one in listed("consumer-marks.yaml")]

@@ -20,7 +20,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from apis import authentication, keys, marks, naming, objects, quantity
+from apis import allowlist, authentication, keys, naming, objects, quantity
 from apis.objects import Key, Kind, Object, named
 from apis.quantity import Quantity
 from certs import identity, pki
@@ -545,7 +545,7 @@ async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
             if said := await refusal(control, kind, obj):
                 assert mark in said
                 await milan.create(kind, obj)
-            assert bool(said) == marks.is_ours(mark)
+            assert bool(said) == allowlist.is_ours(mark)
     # what is served after them shows that they were looked at
     await ask(control, milan, after="after-rome")
     await ask(control, milan, after=None)

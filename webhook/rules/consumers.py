@@ -5,7 +5,7 @@ Source: docs/parity.md SEC-A23, X11.
 
 from collections.abc import Iterable
 
-from apis import keys, objects, orders, ownership
+from apis import allowlist, keys, objects, ownership
 from apis.objects import Kind, Object
 from apis.validation import DeniedError
 from webhook import patch
@@ -44,7 +44,7 @@ def without_orders(kind: Kind, new: Object, old: Object, namespace: Object) -> A
     """
     wanted, had = objects.annotations(new), objects.annotations(old) if old else {}
     listed = objects.annotations(namespace).get(keys.OFFERED_ANNOTATION_DOMAINS, "")
-    gone = orders.refused(kind, wanted, had, filter(None, listed.split(",")))
+    gone = allowlist.refused(kind, wanted, had, filter(None, listed.split(",")))
     if not gone:
         return Admitted(verdict="unchanged: no order")
     kept = {name: value for name, value in wanted.items() if name not in gone}

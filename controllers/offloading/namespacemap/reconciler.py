@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from apis import keys, objects, orders, ownership, policies
+from apis import allowlist, keys, objects, ownership, policies
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -414,7 +414,7 @@ _STUCK: Final = frozenset({"NamespaceDeletionContentFailure", "NamespaceFinalize
 _OF_KUBERNETES: Final = "^[^/]*[.](kubernetes[.]io|k8s[.]io)/"
 """With a word before it: ``kubernetes.io/pvc-protection`` is of claims alone."""
 _OF_CLAIMS: Final = f"{_OF_KUBERNETES}|^kubernetes[.]io/"
-_OF_SERVICES: Final = f"(?!kubernetes[.]io/)({_OF_KUBERNETES}|{orders.SERVICES})"
+_OF_SERVICES: Final = f"(?!kubernetes[.]io/)({_OF_KUBERNETES}|{allowlist.SERVICES})"
 _OF_PROVIDERS: Final[Mapping[Kind, str]] = {
     keys.SERVICE: _OF_SERVICES,
     keys.INGRESS: _OF_SERVICES,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import addresses, keys, objects, orders, own
+from apis import addresses, allowlist, keys, objects, own
 from apis.objects import Object
 from apis.own import Own
 from apis.remap import Remap
@@ -64,7 +64,7 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
     left_out = {keys.LAST_APPLIED, keys.APPLIED, keys.DIRECT_CONNECTIONS_DATA}
     annotations = {
         name: value
-        for name, value in orders.plain(objects.annotations(shadow)).items()
+        for name, value in allowlist.plain(objects.annotations(shadow)).items()
         if name not in left_out
     }
     metadata: Object = {

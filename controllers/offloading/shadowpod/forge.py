@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from apis import (
+    allowlist,
     apply,
     keys,
     objects,
-    orders,
     ownership,
     podaffinity,
     podclaims,
@@ -70,13 +70,13 @@ def metadata(shadow: Object, policy: Policy = DEFAULT_POLICY) -> Object:
         if name not in _OF_SHADOW_POD
     }
     given = {"labels": labels, "annotations": annotations}
-    return orders.for_pods(given, policy.annotation_domains)
+    return allowlist.for_pods(given, policy.annotation_domains)
 
 
 def left_out(shadow: Object, policy: Policy = DEFAULT_POLICY) -> str:
     """Return which labels and annotations its Pod does not have, "" if it has all."""
     noted = objects.annotations(shadow).keys() - _OF_SHADOW_POD
-    found = orders.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
+    found = allowlist.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
     spec = objects.spec(shadow).get("pod") or {}
     claims = podclaims.left_out(spec, policy.claim_annotation_domains)
     told = (

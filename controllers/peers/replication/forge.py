@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from apis import keys, marks, objects, ownership
+from apis import allowlist, keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 
@@ -44,7 +44,7 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
         peering.replica_of(objects.key_of(local)),
         metadata={
             "labels": labels(local, peering),
-            "annotations": marks.annotations_of_replica(objects.annotations(local)),
+            "annotations": allowlist.annotations_of_replica(objects.annotations(local)),
         },
         spec=objects.spec(local),
     )
@@ -52,7 +52,7 @@ def replica(kind: Kind, local: Object, peering: Peering) -> Object:
 
 def labels(local: Object, peering: Peering) -> dict[str, str]:
     """Return the labels of the replica of ``local``; what a provider refuses stays here."""
-    kept = marks.labels_of_replica(objects.labels(local))
+    kept = allowlist.labels_of_replica(objects.labels(local))
     return {**kept, **ownership.replica(peering.local_cluster_id)}
 
 
