@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
 from certs import injection, rotation, scraped
 from kube import client, clock, flags, process, version
@@ -33,7 +33,7 @@ class Settings:
     kubeconfig: Path | None
     rotation: rotation.Settings
     health_port: int
-    metrics_address: Address | None
+    metrics_address: ListenAddress | None
     json_logs: bool | None
 
 

@@ -8,14 +8,14 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-from apis.listening import Address
+from apis.networks import ListenAddress
 from certs import apart
 from kube.cluster import Cluster
 from kube.gate import Gate
 
 
 @contextlib.asynccontextmanager
-async def served(address: Address | None, cluster: Cluster) -> AsyncIterator[int]:
+async def served(address: ListenAddress | None, cluster: Cluster) -> AsyncIterator[int]:
     """Serve the metrics of this process while inside; give the port, 0 for no ``address``.
 
     ``cluster`` is asked who may read them. The certificate is made at the start and kept in memory

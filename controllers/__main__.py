@@ -14,7 +14,7 @@ from typing import Final
 
 from apis import keys, naming, texts
 from apis import resources as resources_
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key
 from apis.offloading import OfferedClass
 from apis.resources import Resources
@@ -165,7 +165,7 @@ class ControllerOptions:
     namespace: str
     identity: str
     health_port: int
-    metrics_address: Address | None
+    metrics_address: ListenAddress | None
     leader_elect: bool
     address: str
     ca: Path | None

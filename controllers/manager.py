@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from apis import keys, remap
+from apis import keys, networks
 from apis.authentication import Binding
+from apis.networks import Remap
 from apis.objects import Kind, Object
-from apis.remap import Remap
 from controllers import watches
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
@@ -218,7 +218,9 @@ class Manager:
     def reached(self) -> Callable[[str], Remap]:
         """Return the question by which addresses a peer is reached; as they are without one."""
         known = self.configurations()
-        return lambda peer: remap.of_peer(known.items().values(), peer) if known else Remap()
+        return lambda peer: (
+            networks.remap_of_peer(known.items().values(), peer) if known else Remap()
+        )
 
     def _of_fabric(self, selection: Selection[Object]) -> Informer[Object] | None:
         if not self.limits.has_fabric:

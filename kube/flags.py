@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from apis import keys, listening, objects, texts
+from apis import keys, networks, objects, texts
 from apis.offloading import ReflectionPolicy
 from apis.reflection import ReflectedKind
 
@@ -47,7 +47,7 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-address: Final = typed(listening.parse)
+address: Final = typed(networks.listen_address)
 duration: Final = typed(objects.parse_duration)
 pairs: Final = typed(texts.pairs)
 

@@ -4,14 +4,16 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, Final
 
-from apis import keys, own
+from apis import keys, networks
+from apis.networks import ClusterAddresses, NodeAddresses
 from apis.objects import Object
-from apis.own import Addressed, Own
 from kube import errors
 from kube.cluster import Selection
 from kube.informer import Change, Informer
 
-NODES: Final = Selection(keys.NODE, Addressed, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
+NODES: Final = Selection(
+    keys.NODE, NodeAddresses, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}"
+)
 SERVICE_CIDRS: Final = Selection(keys.SERVICE_CIDR, Object)
 API_SERVERS: Final = Selection(
     keys.ENDPOINT_SLICE, Object, "default", fields="metadata.name=kubernetes"
@@ -25,28 +27,28 @@ class OwnAddresses:
 
     def __init__(
         self,
-        nodes: Informer[Addressed],
+        nodes: Informer[NodeAddresses],
         api_servers: Informer[Object],
         service_cidrs: Informer[Object],
         flags: Iterable[str] = (),
     ) -> None:
         self.nodes, self.api_servers, self.service_cidrs = nodes, api_servers, service_cidrs
         self._flags = tuple(flags)
-        self._known: Own | None = None
+        self._known: ClusterAddresses | None = None
         nodes.subscribe(self._on_node)
         for informer in (api_servers, service_cidrs):
             informer.subscribe(self._on_change)
 
-    def own(self) -> Own:
+    def own(self) -> ClusterAddresses:
         """Return all of them."""
         if self._known is None:
-            said = map(own.service_networks, self.service_cidrs.items().values())
+            said = map(networks.service_networks, self.service_cidrs.items().values())
             services = [*self._flags, *itertools.chain.from_iterable(said)]
             nodes, servers = self.nodes.items().values(), self.api_servers.items().values()
-            self._known = own.own(nodes, servers, services)
+            self._known = networks.cluster_addresses(nodes, servers, services)
         return self._known
 
-    def _on_node(self, change: Change[Addressed]) -> None:
+    def _on_node(self, change: Change[NodeAddresses]) -> None:
         if is_moved(change):
             self._known = None
 
@@ -54,7 +56,7 @@ class OwnAddresses:
         self._known = None
 
 
-def is_moved(change: Change[Addressed]) -> bool:
+def is_moved(change: Change[NodeAddresses]) -> bool:
     """Whether the addresses of a node are others now."""
     before, after = (each.texts() if each else [] for each in (change.old, change.new))
     return before != after

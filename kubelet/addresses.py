@@ -4,11 +4,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from apis import keys, remap
+from apis import keys, networks
+from apis.networks import NodeAddresses, PodNetworks, Remap
 from apis.objects import Key, Object
-from apis.own import Addressed
-from apis.podnetworks import PodAddresses
-from apis.remap import Remap
 from kube import errors, ownaddresses
 from kube.cluster import Selection
 from kube.informer import Change, Informer
@@ -65,7 +63,7 @@ class Addresses:
     def sources(self, pods: Callable[[], Iterable[Key]]) -> list[Source[Any]]:
         """Return what tells that ``pods`` are to be looked at again."""
 
-        def of_node(change: Change[Addressed]) -> Iterable[Key]:
+        def of_node(change: Change[NodeAddresses]) -> Iterable[Key]:
             return pods() if ownaddresses.is_moved(change) else []
 
         nodes = self._own.nodes
@@ -74,7 +72,7 @@ class Addresses:
             for each in self.informers
         ]
 
-    def known(self) -> PodAddresses | None:
+    def known(self) -> PodNetworks | None:
         """Return it; None while nobody is to be told any address.
 
         So it is with a fabric, while neither a Configuration nor flags say how pods are reached.
@@ -83,11 +81,11 @@ class Addresses:
         is_unknown = self._has_fabric and not known.pairs
         if self._hides or is_unknown:
             return None
-        return PodAddresses(known, self._networks, self._own.own())
+        return PodNetworks(known, self._networks, self._own.own())
 
     def _look(self, _: Change[Object]) -> None:
         try:
-            self._agreed = remap.of_peer(self._configurations.items().values(), self._peer)
+            self._agreed = networks.remap_of_peer(self._configurations.items().values(), self._peer)
         except ValueError as error:
             logger.warning(
                 "kept the addresses that were agreed before", extra={"error": str(error)}

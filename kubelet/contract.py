@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from apis.networks import PodNetworks
 from apis.objects import Kind, Object
-from apis.podnetworks import PodAddresses
 from kubelet import references
 from kubelet.forge import shadowpod
 from kubelet.forge.mapping import NamespaceMapping
@@ -56,7 +56,7 @@ class Node:
     """Of which resource the node has not enough for a pod beside older ones, "" of none."""
     policy: references.Policy = lambda _kind, _namespace: None
     """By which policy what a pod reads is reflected."""
-    addresses: Callable[[], PodAddresses | None] = PodAddresses
+    addresses: Callable[[], PodNetworks | None] = PodNetworks
     """By which addresses its pods are reached now; None: nobody is told any."""
     offloading: Callable[[str], Object | None] = lambda _namespace: None
     """The NamespaceOffloading of a namespace."""

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from apis import keys, podnetworks, reflection, remap
-from apis.listening import Address
+from apis import keys, networks, reflection
+from apis.networks import ListenAddress, Network, Remap
 from apis.offloading import ReflectionPolicy
 from apis.reflection import AWAITED, ReflectedKind
-from apis.remap import Network, Remap
 from kube import flags
 from kubelet.forge.accounts import ApiServer
 
@@ -50,7 +49,7 @@ class Settings:
     policies: Mapping[str, ReflectionPolicy | None]
     """Of what pods read, by the kind's name in ``apis.reflection``; None where it stays here."""
     health_port: int
-    metrics_address: Address | None
+    metrics_address: ListenAddress | None
     kubeconfig: Path | None
 
 
@@ -106,8 +105,10 @@ def _remap(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Rema
     try:
         return Remap(
             (
-                *remap.paired(options.remote_pod_cidr, options.remote_pod_cidr_remap).pairs,
-                *remap.paired(
+                *networks.remap_of_networks(
+                    options.remote_pod_cidr, options.remote_pod_cidr_remap
+                ).pairs,
+                *networks.remap_of_networks(
                     options.remote_external_cidr, options.remote_external_cidr_remap
                 ).pairs,
             )
@@ -125,7 +126,7 @@ def address(text: str) -> str:
 
 
 def network(text: str) -> Network:
-    (found, wrong) = podnetworks.parse(text)
+    (found, wrong) = networks.parse_pod_networks(text)
     if wrong or len(found) != 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no network such as 10.1.0.0/16")
     return found[0]

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from apis import keys, naming, objects, podnetworks, quantity, texts
+from apis import keys, naming, networks, objects, quantity, texts
 from liqoctl import lazy
 from liqoctl.forge.tables import printable
 
@@ -157,11 +157,11 @@ PROVIDER_SERVER: Final = click.option(
 
 
 def _networks(_context: click.Context, param: click.Parameter, given: Sequence[str]) -> str:
-    found, wrong = podnetworks.parse(",".join(given))
+    found, wrong = networks.parse_pod_networks(",".join(given))
     if wrong:
         message = f"{wrong[0]!r} is no network such as 10.1.0.0/16"
         raise click.BadParameter(message, param=param)
-    return podnetworks.written(found)
+    return networks.joined_networks(found)
 
 
 PROVIDER_POD_CIDR: Final = click.option(

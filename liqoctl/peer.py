@@ -10,9 +10,10 @@ from typing import Final
 
 import click
 
-from apis import authentication, keys, naming, ownership, podnetworks, slices
+from apis import authentication, keys, naming, ownership, slices
 from apis import objects as objects_
 from apis.authentication import AuthParams
+from apis.networks import announced_networks
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceMap
 from certs import identity, pki
@@ -142,7 +143,7 @@ async def pod_networks(cluster: Cluster, namespace: str, said: Object) -> str:
         listed = found.items.values()
         texts = [str(objects_.spec(each).get("cidr", "")) for each in listed]
         texts = texts or [str(said.get(keys.POD_CIDRS_KEY, ""))]
-    return podnetworks.said(",".join(texts))
+    return announced_networks(",".join(texts))
 
 
 async def tenant_namespace(cluster: ClusterClient, peer: str) -> str:

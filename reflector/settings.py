@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from apis import keys, reflection
 from apis.leaving import Filter
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key
 from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
@@ -35,7 +35,7 @@ class Settings:
     """Of this pod; a container that restarts resumes its own lease."""
     kubeconfig: Path | None = None
     health_port: int = HEALTH_PORT
-    metrics_address: Address | None = None
+    metrics_address: ListenAddress | None = None
     workers: dict[str, int] = field(default_factory=dict)
     """By the kind's name in ``apis.reflection``, as the policies."""
     policies: dict[str, Policy] = field(default_factory=dict)

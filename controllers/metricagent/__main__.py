@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys, ownership
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
 from certs import scraped
 from certs.listener import Server
@@ -39,7 +39,7 @@ class MetricAgentOptions:
     namespace: str
     port: int
     health_port: int
-    metrics_address: Address | None
+    metrics_address: ListenAddress | None
     kubelet_ca: Path | None
 
 

@@ -23,7 +23,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from apis import authentication, keys, objects, prometheus
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key, Object
 from certs import bundle, pki
 from controllers.metricagent import forge
@@ -180,7 +180,7 @@ class Kubelets:
                 said = await wire.whole(answer, most=MAX_ANSWER)
                 return Door().text(said)
         except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
-            fields = {"kubelet": str(Address(host, port)), "error": repr(error)}
+            fields = {"kubelet": str(ListenAddress(host, port)), "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)
             return None
 

@@ -7,9 +7,9 @@ consumer, which publishes no address outside of them. Source: docs/decisions/001
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from apis import keys, own, podnetworks
+from apis import keys, networks
+from apis.networks import NodeAddresses
 from apis.objects import Key
-from apis.own import Addressed
 from controllers.manager import Manager, Term
 from kube import ownaddresses
 from kube.cluster import Cluster
@@ -26,15 +26,15 @@ class PodNetworksReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        nodes: Callable[[], Mapping[Key, Addressed]],
+        nodes: Callable[[], Mapping[Key, NodeAddresses]],
         flags: Sequence[str] = (),
     ) -> None:
         self._cluster, self._nodes, self._flags = cluster, nodes, flags
 
     async def reconcile(self, key: Key) -> float | None:
         of_nodes = (text for node in self._nodes().values() for text in node.pod_networks())
-        said = own.networks(self._flags) or podnetworks.of_nodes(of_nodes)
-        wanted = podnetworks.written(said)
+        said = networks.parse_networks(self._flags) or networks.pod_networks_of_nodes(of_nodes)
+        wanted = networks.joined_networks(said)
         found = await self._cluster.get_live(keys.CONFIG_MAP, key)
         had = ((found or {}).get("data") or {}).get(keys.POD_CIDRS_KEY, "")
         if found is not None and had != wanted:
@@ -51,7 +51,7 @@ def controller(manager: Manager) -> Term:
     nodes = manager.informer(ownaddresses.NODES)
     where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
 
-    def by_node(change: Change[Addressed]) -> Iterable[Key]:
+    def by_node(change: Change[NodeAddresses]) -> Iterable[Key]:
         return [where] if change.old is None or ownaddresses.is_moved(change) else []
 
     def runner() -> Runner:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from apis import downward, keys, naming, objects
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
 from apis.offloading import Pair
 
@@ -331,7 +331,7 @@ def _with_account(variable: Object, local: Object) -> Object:
 def _environment(server: ApiServer) -> list[Object]:
     if not server.host:
         return []
-    port, address = str(server.port), f"tcp://{Address(server.host, server.port)}"
+    port, address = str(server.port), f"tcp://{ListenAddress(server.host, server.port)}"
     variables = {
         "KUBERNETES_SERVICE_HOST": server.host,
         "KUBERNETES_SERVICE_PORT": port,

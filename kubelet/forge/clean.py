@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import addresses, objects, quantity, texts
+from apis import networks, objects, quantity, texts
+from apis.networks import PodNetworks
 from apis.objects import Object
-from apis.podnetworks import PodAddresses
 from apis.quantity import Quantity
 
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
@@ -35,7 +35,7 @@ class LocalContext:
     host_ip: str
     now: datetime
     restarts: int = 0
-    addresses: PodAddresses | None = field(default_factory=PodAddresses)
+    addresses: PodNetworks | None = field(default_factory=PodNetworks)
     """By which addresses the provider's pods are reached from here; None: nobody is told any."""
     was_disrupted: bool = False
     """Whether the provider said before that the pod is the target of a disruption there."""
@@ -49,8 +49,8 @@ def pod_address(offered: object) -> str:
         return ""
     if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
         return ""
-    ends = addresses.reached(address)
-    return "" if any(map(addresses.is_special, ends)) else str(address)
+    ends = networks.reached_addresses(address)
+    return "" if any(map(networks.is_special_address, ends)) else str(address)
 
 
 def filter_of(local: Object, home: LocalContext) -> "Filter":

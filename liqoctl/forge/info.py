@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis import naming, objects, ownership, placement, podnetworks, slices
+from apis import naming, networks, objects, ownership, placement, slices
 from apis.objects import Key, Object, key_of
 from liqoctl.forge.tables import one_line
 
@@ -165,7 +165,7 @@ def _pod_networks(identities: Iterable[Object], cluster_id: str) -> Object:
     """Return in which networks the pods of a provider may be, as this cluster was told."""
     controlplane = naming.controlplane_identity(cluster_id)
     found = (each for each in identities if key_of(each).name == controlplane)
-    named, _ = podnetworks.of_identity(next(found, None))
+    named, _ = networks.pod_networks_of_identity(next(found, None))
     return {"pod": [str(each) for each in named]} if named else {}
 
 

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from apis import addresses, authentication, keys, naming, objects, ownership
-from apis.addresses import Address
+from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams
+from apis.networks import Address, is_special_address, reached_addresses
 from apis.objects import Key, Kind, Object
 from certs import identity as own
 from certs import pki
@@ -380,7 +380,7 @@ def _refusal(url: str, consumer: Consumer, networks: Iterable[str]) -> str:
     own = {_address(each) for each in consumer.own} - {None}
     closed = list(_networks(networks))
     named = [parsed for each in found if (parsed := _address(each))]
-    for address in [end for each in named for end in addresses.reached(each)]:
+    for address in [end for each in named for end in reached_addresses(each)]:
         if reason := _special(address):
             return reason
         if address in own:
@@ -397,7 +397,7 @@ def _special(address: Address) -> str:
         return "a link-local address"
     if address.is_multicast:
         return "a multicast address"
-    return "an address that no server has" if addresses.is_special(address) else ""
+    return "an address that no server has" if is_special_address(address) else ""
 
 
 def _address(text: str) -> Address | None:

@@ -6,12 +6,12 @@ from typing import Any, Literal, Protocol
 
 from apis import keys, leaving
 from apis.leaving import Filter, Stay
+from apis.networks import Network
 from apis.objects import Key, Kind, Object
 from apis.offers import Offers
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ReflectedKind
-from apis.remap import Network
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ their own, which the provider maps, and what is elsewhere by that of its IP obje
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from apis import keys, leaving, objects, reflection, remap
+from apis import keys, leaving, networks, objects, reflection
 from apis.leaving import Stay
 from apis.objects import Key, Object
 from reflector.forge import fields, shapes, twins
@@ -70,7 +70,7 @@ def _endpoint(endpoint: Object, scene: Scene) -> Object:
 
 def _reached(address: str, scene: Scene) -> str:
     pods = scene.settings.local_pods
-    if not pods or remap.contains(pods, address):
+    if not pods or networks.contains(pods, address):
         return address
     known: Iterable[Object] = scene.look.each(keys.IP)
     for one in known:

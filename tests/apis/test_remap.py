@@ -2,9 +2,9 @@
 
 import pytest
 
-from apis import remap
+from apis import networks
+from apis.networks import Remap
 from apis.objects import Object
-from apis.remap import Remap
 
 PODS = ("10.244.0.0/16", "10.71.0.0/16")
 
@@ -24,7 +24,7 @@ PODS = ("10.244.0.0/16", "10.71.0.0/16")
 def test_the_first_network_that_has_an_address_says_how_it_is_reached(
     address: str, reached: str
 ) -> None:
-    known = remap.paired(
+    known = networks.remap_of_networks(
         [PODS[0], "10.9.0.0/24", "10.70.0.0/16"], [PODS[1], "10.9.0.0/24", "10.72.0.0/16"]
     )
 
@@ -46,7 +46,7 @@ def test_what_makes_no_pairs_is_refused(
     originals: list[str], remapped: list[str], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        remap.paired(originals, remapped)
+        networks.remap_of_networks(originals, remapped)
 
 
 def configuration(*, pods: object, status: object) -> Object:
@@ -56,12 +56,12 @@ def configuration(*, pods: object, status: object) -> Object:
 
 def test_a_configuration_says_it_once_its_networks_are_set() -> None:
     here = {"remote": {"cidr": {"pod": [PODS[1]], "external": ["10.72.0.0/16"]}}}
-    known = remap.configured(configuration(pods=[PODS[0]], status=here))
+    known = networks.remap_of_configuration(configuration(pods=[PODS[0]], status=here))
 
     assert known.of("10.244.3.7") == "10.71.3.7"
     assert known.of("10.70.0.1") == "10.72.0.1"
     assert known.reaches("10.71.3.7")
     assert not known.reaches("10.244.3.7")
-    assert remap.configured(configuration(pods=[PODS[0]], status=None)) == Remap()
+    assert networks.remap_of_configuration(configuration(pods=[PODS[0]], status=None)) == Remap()
     with pytest.raises(ValueError, match="as many"):
-        remap.configured(configuration(pods=[], status=here))
+        networks.remap_of_configuration(configuration(pods=[], status=here))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys, objects, own, remap
+from apis import keys, networks, objects
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import Reach
@@ -28,7 +28,9 @@ NODE = {
     "status": {"addresses": [{"type": "InternalIP", "address": "10.89.4.2"}]},
 }
 API_SERVER: Object = {"endpoints": [{"addresses": ["10.89.4.9"]}]}
-REACH = Reach(own.own([msgspec.convert(NODE, own.Addressed)], [API_SERVER]))
+REACH = Reach(
+    networks.cluster_addresses([msgspec.convert(NODE, networks.NodeAddresses)], [API_SERVER])
+)
 
 
 def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
@@ -247,18 +249,20 @@ def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap()
     asked = shadow("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
     asked["metadata"]["uid"] = "1"
     own = REACH.own
-    known = Reach(own, remap.of_peer([configuration("turin"), configuration("rome")], "rome"))
+    known = Reach(
+        own, networks.remap_of_peer([configuration("turin"), configuration("rome")], "rome")
+    )
 
     made = forge.endpoint_slice(asked, known, is_reachable=True)
 
     assert [one["addresses"] for one in made["endpoints"]] == [["10.71.0.7"]]
     assert forge.refused(asked, known) == ["192.0.2.1", "10.203.1.1"]
-    unknown = Reach(own, remap.of_peer([configuration("turin")], "rome"))
+    unknown = Reach(own, networks.remap_of_peer([configuration("turin")], "rome"))
     assert forge.endpoint_slice(asked, unknown, is_reachable=True)["endpoints"] == []
     broken = configuration("rome")
     broken["spec"]["remote"]["cidr"]["pod"] = []
     with pytest.raises(ValueError, match="configuration tenant/rome"):
-        remap.of_peer([broken], "rome")
+        networks.remap_of_peer([broken], "rome")
 
 
 def peer(**statuses: str) -> Object:

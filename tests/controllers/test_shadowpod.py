@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, keys, objects, podaffinity, podpolicies, remap
+from apis import apply, keys, networks, objects, podaffinity, podpolicies
+from apis.networks import Remap
 from apis.objects import Key, Kind, Object, named
-from apis.remap import Remap
 from controllers.offloading.shadowpod import forge, slim
 from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler, by_policy
@@ -58,7 +58,7 @@ def without_pods(cluster: Cluster) -> slim.Find:
 async def test_the_consumers_api_server_is_found_where_the_fabric_says(
     cluster: Cluster, namespace: str, web: Key
 ) -> None:
-    known = remap.paired(["10.70.0.0/16"], ["10.72.0.0/16"])
+    known = networks.remap_of_networks(["10.70.0.0/16"], ["10.72.0.0/16"])
     api_server = {"ip": "10.70.0.1", "hostnames": ["kubernetes.default", "kubernetes.default.svc"]}
     own = {"ip": "10.70.0.9", "hostnames": ["shop.example"]}
     asked = shadow(namespace, "far")

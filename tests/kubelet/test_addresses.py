@@ -3,8 +3,8 @@
 import pytest
 
 from apis import keys
+from apis.networks import PodNetworks
 from apis.objects import Key, Object, named
-from apis.podnetworks import PodAddresses
 from kube import errors
 from kubelet import settings
 from kubelet.addresses import Addresses
@@ -25,7 +25,7 @@ def addresses(*flags: str) -> Addresses:
     return Addresses(settings.parse([*PLAIN, *flags]))
 
 
-def reached(known: PodAddresses | None) -> str:
+def reached(known: PodNetworks | None) -> str:
     if known is None or not known.are_named:
         return "nobody is told"
     return known.remap.of("10.1.0.7")

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys, own, remap
+from apis import keys, networks
+from apis.networks import PodNetworks
 from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
-from apis.podnetworks import PodAddresses
 from kube import client, errors
 from kube.cluster import Cluster
 from kube.door import fit
@@ -28,7 +28,9 @@ from tests.kubelet import worlds
 from tests.kubelet.lies import RANK, metadata, statuses, twins
 from tests.kubelet.worlds import NOW, condition, container, running
 
-NAMED = PodAddresses(networks=tuple(own.networks(["10.0.0.0/8", "fd00::/8", "2001:db8::/32"])))
+NAMED = PodNetworks(
+    networks=tuple(networks.parse_networks(["10.0.0.0/8", "fd00::/8", "2001:db8::/32"]))
+)
 HOME = LocalContext("10.0.0.9", NOW, addresses=NAMED)
 EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
 """The full size: PYLIQO_TEST_STATUSES=50000"""
@@ -44,9 +46,9 @@ def remote(status_: Any) -> Object:
 
 
 def test_addresses_are_those_by_which_pods_are_reached_from_here() -> None:
-    known = remap.paired(["10.1.0.0/16"], ["10.71.0.0/16"])
+    known = networks.remap_of_networks(["10.1.0.0/16"], ["10.71.0.0/16"])
 
-    through_fabric = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(known))
+    through_fabric = LocalContext("10.0.0.9", NOW, addresses=PodNetworks(known))
     hidden = LocalContext("10.0.0.9", NOW, addresses=None)
 
     made = status.mirrored(local(), remote(running()), through_fabric)
@@ -242,8 +244,10 @@ def test_an_address_no_pod_has_is_not_published(address: object) -> None:
      "010.1.0.7", "10.1.0.7/32", "10.1.0.7 ", "0x0a010007", "localhost"],
 )  # fmt: skip
 def test_in_a_fabric_an_address_outside_of_what_was_agreed_is_not_published(address: str) -> None:
-    known = remap.paired(["10.1.0.0/16", "10.0.8.0/24"], ["10.71.0.0/16", "10.72.8.0/24"])
-    fabric = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(known))
+    known = networks.remap_of_networks(
+        ["10.1.0.0/16", "10.0.8.0/24"], ["10.71.0.0/16", "10.72.8.0/24"]
+    )
+    fabric = LocalContext("10.0.0.9", NOW, addresses=PodNetworks(known))
 
     made = status.mirrored(local(), remote(running(podIP=address)), fabric)
     again = status.mirrored(local(made), remote(running(podIP=address)), fabric)
@@ -259,11 +263,11 @@ def test_in_a_fabric_an_address_outside_of_what_was_agreed_is_not_published(addr
     assert "pyliqo.io/AddressPublished" not in {one["type"] for one in mended["conditions"]}
 
 
-OWN = own.own(
+OWN = networks.cluster_addresses(
     [msgspec.convert(
         {"metadata": {}, "spec": {"podCIDRs": ["10.244.0.0/24"]},
          "status": {"addresses": [{"address": "10.0.0.9"}, {"address": "rome-1"}]}},
-        own.Addressed,
+        networks.NodeAddresses,
     )],
     [{"endpoints": [{"addresses": ["10.5.0.1"]}]}],
     ["10.96.0.0/12"],
@@ -278,8 +282,8 @@ OWN = own.own(
 )  # fmt: skip
 def test_without_a_fabric_an_address_is_in_a_named_network_and_none_of_ours(address: str) -> None:
     special = ["0.0.0.0/8", "240.0.0.0/4", "64:ff9b::/96", "2001::/32", "2002::/16"]
-    wide = own.networks(["10.0.0.0/8", "100.64.0.0/10", *special])
-    home = LocalContext("10.0.0.9", NOW, addresses=PodAddresses(networks=tuple(wide), own=OWN))
+    wide = networks.parse_networks(["10.0.0.0/8", "100.64.0.0/10", *special])
+    home = LocalContext("10.0.0.9", NOW, addresses=PodNetworks(networks=tuple(wide), own=OWN))
 
     made = status.mirrored(local(), remote(running(podIP=address)), home)
     mended = status.mirrored(local(made), remote(running(podIP="10.1.0.7")), home)

@@ -4,10 +4,10 @@ import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
-from apis import keys, objects, own
+from apis import keys, networks, objects
+from apis.networks import PodNetworks
 from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch, Pair
-from apis.podnetworks import PodAddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.door import fit
@@ -27,7 +27,7 @@ HOST = "10.0.0.9"
 NOW = dt.datetime(2026, 1, 31, 12, 0, tzinfo=dt.UTC)
 PAIR = Pair("rome", "milan", "shop", "shop-rome")
 WEB = Key("shop", "web")
-ADDRESSES = PodAddresses(networks=tuple(own.networks(["10.0.0.0/8"])))
+ADDRESSES = PodNetworks(networks=tuple(networks.parse_networks(["10.0.0.0/8"])))
 TWIN = Key("shop-rome", "web")
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, podnetworks
+from apis import keys
+from apis.networks import parse_pod_networks
 from sandbox.kubectl import Kubectl
 from tests.manifests import documents
 from tests.manifests.users import refusal
@@ -58,7 +59,7 @@ TEXTS: Final = (
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_names_no_network_is_refused_where_it_is_written(guarded: Kubectl, text: str) -> None:
-    _, wrong = podnetworks.parse(text)
+    _, wrong = parse_pod_networks(text)
     said = created(guarded, text)
     if not wrong:
         assert not said

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from apis import authentication, keys, objects
-from apis.listening import Address
+from apis.networks import ListenAddress
 from apis.objects import Key, Object
 
 REASON: Final = "IdentityManagerApproval"
@@ -174,7 +174,7 @@ def overridden(address: str) -> str:
 
 
 def _url(address: str) -> str:
-    return f"https://{Address(address, PORT)}"
+    return f"https://{ListenAddress(address, PORT)}"
 
 
 def _is_ready(node: Object) -> bool:

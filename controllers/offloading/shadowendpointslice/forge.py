@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import addresses, allowlist, keys, objects, own
+from apis import allowlist, keys, networks, objects
+from apis.networks import ClusterAddresses, Remap
 from apis.objects import Object
-from apis.own import Own
-from apis.remap import Remap
 
 _IPV4: Final = "IPv4"
 _NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
@@ -23,7 +22,7 @@ def _nobodys(_address: str) -> bool:
 class Reach:
     """By which addresses a consumer's endpoints are reached, and which it may not name."""
 
-    own: Own = field(default_factory=Own)
+    own: ClusterAddresses = field(default_factory=ClusterAddresses)
     fabric: Remap | None = None
     """What the Configuration of the consumer says; None where no IP fabric joins the clusters."""
     is_pods: Callable[[str], bool] = _nobodys
@@ -37,14 +36,14 @@ class Reach:
         one, not what each node has for itself (docs/parity.md SEC-A16).
         """
         reached = self.fabric.of(address) if self.fabric else address
-        if any(addresses.read(each, type_) is None for each in (address, reached)):
+        if any(networks.read_address(each, type_) is None for each in (address, reached)):
             return ""
         one = ipaddress.ip_address(reached)
-        ends = addresses.reached(one)
-        if own.is_closed(one, self.own) or any(self.is_pods(str(end)) for end in ends):
+        ends = networks.reached_addresses(one)
+        if networks.is_closed(one, self.own) or any(self.is_pods(str(end)) for end in ends):
             return ""
         if self.fabric is None:
-            return "" if any(map(addresses.is_bridge, ends)) else reached
+            return "" if any(map(networks.is_bridge_address, ends)) else reached
         return reached if self.fabric.reaches(reached) else ""
 
 

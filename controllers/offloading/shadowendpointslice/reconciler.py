@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import apply, keys, objects, ownership, remap
+from apis import apply, keys, networks, objects, ownership
+from apis.networks import NodeAddresses
 from apis.objects import Key, Meta, Object
-from apis.own import Addressed
 from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.offloading.shadowendpointslice import forge
@@ -147,7 +147,7 @@ class _Known:
         """Return what ``consumer`` may name; None while it is not known which pods there are."""
         if self.configurations:
             known = self.configurations.items().values()
-            return Reach(self.own.own(), remap.of_peer(known, consumer))
+            return Reach(self.own.own(), networks.remap_of_peer(known, consumer))
         if not pods.is_known():
             return None
         return Reach(self.own.own(), is_pods=lambda address: self._is_own(pods.nodes_of(address)))
@@ -167,7 +167,7 @@ def controller(manager: Manager) -> Term:
     all_of_them = watches.all_of(shadows)
     everything = (own.api_servers, own.service_cidrs, known.configurations)
 
-    def by_node(change: Change[Addressed]) -> Iterable[Key]:
+    def by_node(change: Change[NodeAddresses]) -> Iterable[Key]:
         return all_of_them(change) if ownaddresses.is_moved(change) else []
 
     def by_peer(change: Change[Any]) -> Iterable[Key]:

@@ -20,10 +20,10 @@ from apis import (
     quotas,
     resources,
 )
+from apis.networks import Remap
 from apis.objects import Key, Object
 from apis.podpolicies import PRIVILEGED, Policy
 from apis.quotas import Demand, Refusal
-from apis.remap import Remap
 from apis.validation import DeniedError
 
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})

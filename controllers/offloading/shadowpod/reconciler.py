@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 from apis import apply, keys, objects, quotas
 from apis.apply import Names
+from apis.networks import Remap
 from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
-from apis.remap import Remap
 from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.quota import ledger

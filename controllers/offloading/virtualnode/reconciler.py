@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import foreignclusters, keys, naming, objects, own, ownership, podnetworks
+from apis import foreignclusters, keys, naming, objects, ownership
+from apis.networks import Network, collapsed, pod_networks_of_identity
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
-from apis.remap import Network
 from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
@@ -410,8 +410,8 @@ def controller(manager: Manager) -> Term:
 
     def pod_networks(node: VirtualNode) -> Sequence[Network]:
         where = Key(node.namespace, naming.controlplane_identity(node.cluster_id))
-        named, _ = podnetworks.of_identity(identities.get(where))
-        return own.collapsed(named)
+        named, _ = pod_networks_of_identity(identities.get(where))
+        return collapsed(named)
 
     def siblings(node: VirtualNode) -> Sequence[VirtualNode]:
         found = [VirtualNode.parse(each) for _, each in sorted(virtual_nodes.items().items())]
@@ -494,7 +494,7 @@ def _by_identity(those: Those) -> Keys:
     """Return whom it concerns in which networks the pods of a provider are."""
 
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        before, after = map(podnetworks.of_identity, (change.old, change.new))
+        before, after = map(pod_networks_of_identity, (change.old, change.new))
         if before == after:
             return []
         return those(lambda key, _: key.namespace == change.key.namespace)

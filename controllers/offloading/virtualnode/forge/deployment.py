@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, listening, naming, objects, reflection
-from apis.listening import Address
+from apis import keys, naming, objects, reflection
+from apis.networks import MOST_PORT, ListenAddress, Network, listen_address
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
-from apis.remap import Network
 
 KUBELET: Final = "kubelet"
 REFLECTOR: Final = "reflector"
@@ -270,21 +269,21 @@ def patch_hash(offloading_patch: Object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def metrics_addresses(options: VkOptionsTemplate) -> dict[str, Address]:
+def metrics_addresses(options: VkOptionsTemplate) -> dict[str, ListenAddress]:
     """Return where each container serves its metrics; nowhere unless the template enables it.
 
     Raises:
         ValueError: the template's address cannot be read, or names a port that is used.
     """
-    given = listening.parse(options.metrics_address) if options.metrics_enabled else None
+    given = listen_address(options.metrics_address) if options.metrics_enabled else None
     if given is None:
         return {}
     found = {KUBELET: given, REFLECTOR: given._replace(port=given.port + 1)}
     used = sorted([*HEALTH_PORTS.values(), keys.KUBELET_PORT])
-    if not (0 < given.port < listening.MOST) or {each.port for each in found.values()} & {*used}:
+    if not (0 < given.port < MOST_PORT) or {each.port for each in found.values()} & {*used}:
         raise ValueError(
             f"{options.metrics_address!r:.80}: the metrics need this port and the next, which "
-            f"have to be from 1 to {listening.MOST} and none of {', '.join(map(str, used))}"
+            f"have to be from 1 to {MOST_PORT} and none of {', '.join(map(str, used))}"
         )
     return found
 
@@ -320,7 +319,7 @@ def _pod_spec(
 
 
 def _container(
-    name: str, options: VkOptionsTemplate, flags: list[str], metrics: Address | None
+    name: str, options: VkOptionsTemplate, flags: list[str], metrics: ListenAddress | None
 ) -> Object:
     port = HEALTH_PORTS[name]
     ports = [_port(f"{name}-health"[:15], port)]
