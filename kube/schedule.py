@@ -16,6 +16,8 @@ BASE_S: Final = 0.005
 MAX_S: Final = 1000.0
 RETRIES_PER_S: Final = 10.0
 BURST: Final = 100
+LINES: Final = 4096
+"""Of so many lines the retries are counted: those that retried last."""
 AWAY_BASE_S: Final = 0.2
 AWAY_MAX_S: Final = 5.0
 """While a server is away keys wait no longer: it may be back at any moment (docs/parity.md F-4)."""
@@ -41,7 +43,8 @@ class Schedule(Generic[K]):
 
         ``line`` names the tenant or namespace of a key. Lines take turns, however long they are.
         """
-        self._bucket = _Bucket(per_s, BURST)
+        self._line = line
+        self._ration = _Ration(per_s)
         self._held_bucket = _Bucket(per_s, BURST)
         self._dice = dice
         self._held: set[K] = set()
@@ -87,7 +90,8 @@ class Schedule(Generic[K]):
         ``at_most_s`` bounds what is doubled, not the ration.
         """
         self._leave(key)
-        delay_s = max(self._own_s(key, at_most_s), self._bucket.reserve(now), at_least_s)
+        ration_s = self._ration.reserve(self._line(key), now)
+        delay_s = max(self._own_s(key, at_most_s), ration_s, at_least_s)
         self.add_at(key, now + delay_s)
         return delay_s
 
@@ -222,6 +226,23 @@ class _Ready(Generic[K]):
         else:
             del self._lines[name]
         return key
+
+
+class _Ration:
+    """Tokens that all lines share; a line with tokens of its own waits for no other line's debt."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._all = _Bucket(per_s, BURST)
+        self._lines: OrderedDict[Hashable, _Bucket] = OrderedDict()
+
+    def reserve(self, line: Hashable, now: float) -> float:
+        """Take a token and return in how many seconds it is there."""
+        own = self._lines.pop(line, None) or _Bucket(self._per_s, BURST)
+        self._lines[line] = own
+        if len(self._lines) > LINES:
+            self._lines.popitem(last=False)
+        return min(self._all.reserve(now), own.reserve(now))
 
 
 class _Bucket:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.schedule import BURST, MAX_S, RETRIES_PER_S, WITHHELD_MAX_S, Schedule
+from kube.schedule import BURST, LINES, MAX_S, RETRIES_PER_S, WITHHELD_MAX_S, Schedule
 from tests.kube.running import dice
 
 SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
@@ -159,6 +159,17 @@ def test_retries_of_all_keys_share_a_ration() -> None:
     assert (RETRIES_PER_S, BURST) == (10, 100)
     assert delays[:100] == [0.005] * 100
     assert delays[100:] == pytest.approx([0.1 * (n + 1) for n in range(20)])
+
+
+def test_no_line_waits_for_the_retries_of_another() -> None:
+    """A flood of keys that fail keeps no other tenant from its next try."""
+    schedule: Schedule[tuple[str, int]] = Schedule(line=lambda key: key[0])
+    flood = [schedule.retry(("rome", number), 0) for number in range(10_000)]
+
+    assert flood[-1] == pytest.approx((10_000 - BURST) / RETRIES_PER_S)
+    assert schedule.retry(("naples", 0), 0) == 0.005
+    others = [schedule.retry((f"tenant-{number}", 0), 0) for number in range(LINES)]
+    assert max(others) == 0.005
 
 
 def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> None:
