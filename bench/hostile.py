@@ -4,15 +4,19 @@ Tests measure; what they record (``record_property``) is in the table beside how
 """
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
+
+import pytest
 
 _TEST: Final = "tests/peering/test_under_attack.py"
 _ROOT: Final = Path(__file__).parent.parent
@@ -54,6 +58,12 @@ ROWS: Final = (
      "tests/apis/test_exposition.py::test_what_is_no_sample_takes_no_memory_beside_the_text"),
     ("X12: a status that cannot be written", "Quotas of others stay open",
      f"{_GRANTS}::test_a_status_that_cannot_be_written_keeps_no_quota_open"),
+    ("a flood of ShadowPods, slices and data", "not measured",
+     ("tests/peering/test_hostile_consumer.py"
+      "::test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_memory")),
+    ("a flood of objects without sense", "not measured",
+     ("tests/peering/test_hostile_consumer.py"
+      "::test_objects_without_sense_end_no_controller_and_hold_up_nobody")),
     ("a flood of one tenant in a queue", "all others after it",
      "tests/kube/test_schedule.py::test_a_flood_of_one_keeps_nobody_else_from_their_turn"),
     ("random requests to the webhook", "not measured",
@@ -81,12 +91,47 @@ def main(argv: Sequence[str]) -> int:
         done = subprocess.run(command, check=False, cwd=_ROOT, env={**os.environ, **own})
         lines = report.read_text(encoding="utf-8").splitlines()
         sys.stdout.write(table(map(json.loads, lines)) + "\n")
-        own_report = ("-o", "junit_family=xunit1", f"--junitxml={folder}/tried.xml")
+        own_report = ("-p", __name__, "-o", "junit_family=xunit1", f"--junitxml={folder}/tried.xml")
         rows = (sys.executable, "-m", "pytest", "-q", *own_report, *(row[2] for row in ROWS))
         tried = subprocess.run(rows, check=False, cwd=_ROOT)
         root = ET.parse(f"{folder}/tried.xml")  # noqa: S314  # pytest wrote it
         sys.stdout.write(consumers(root.iter("testcase")))
     return done.returncode or tried.returncode
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Record what the largest of our processes has at the start and at most: this one, a child."""
+    over, sizes = threading.Event(), [_largest_mib()]
+
+    def look() -> None:
+        while not over.wait(0.1):
+            sizes.append(_largest_mib())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+        item.user_properties.append(("MiB:", f"{sizes[0]:.0f} -> {max(sizes):.0f}"))
+
+
+def _largest_mib() -> float:
+    """Return the resident size of the largest Python process below this one, itself included."""
+    children: dict[int, list[int]] = {}
+    resident: dict[int, float] = {}
+    for one in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError, KeyError):
+            told = dict(line.split(":\t", 1) for line in one.read_text().splitlines())
+            children.setdefault(int(told["PPid"]), []).append(int(told["Pid"]))
+            if told["Name"].startswith(("python", "gunicorn", "pytest")):
+                resident[int(told["Pid"])] = int(told["VmRSS"].split()[0]) / 1024
+    below = [os.getpid()]
+    for pid in below:  # it grows meanwhile
+        below += children.get(pid, [])
+    return max(resident.get(pid, 0.0) for pid in below)
 
 
 def consumers(cases: Iterable[ET.Element]) -> str:

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import random
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -691,8 +690,9 @@ def odd(chance: random.Random, schema: Object) -> Any:
 
 
 async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
-    hostile: Hostile, control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient
-) -> None:
+    hostile: Hostile, control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
     """A19: generated from the schemas; meanwhile and after, slices with sense are answered."""
     flooded = asyncio.Event()
     meanwhile: list[float] = []
@@ -707,7 +707,7 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
             tasks.create_task(others())
             stored = await flood(control, kubelet, milan)
             flooded.set()
-    _print_p99("a slice of another consumer", alone=alone, meanwhile=meanwhile)
+    record_property("a slice of another consumer, s:", _told(alone, meanwhile))
 
     good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
     assert not await refusal(control, SLICE, good)
@@ -723,8 +723,9 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
 
 
 async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_memory(
-    hostile: Hostile, kubelet: ClusterClient, milan: ClusterClient
-) -> None:
+    hostile: Hostile, control: ClusterClient, kubelet: ClusterClient, milan: ClusterClient,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
     """A18: objects of all sizes up to the largest, from many connections at once."""
     sizes = (100, 10_000, 900_000)
     process = hostile.both["milan"].process
@@ -732,11 +733,14 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
     before_kib = _resident_kib(process.pid)
     flooded = asyncio.Event()
     meanwhile: list[float] = []
+    requests = [wanted(hostile, f"flood-{number}", cpu="1m") for number in range(60)]
 
     async def send(number: int) -> str:
         made = factories.config_map(TWIN, f"flood-{number}", a="x" * sizes[number % len(sizes)])
         made["metadata"]["labels"] = {keys.ORIGIN: "rome"}
         pod = amounts(f"flood-{number}", cpu="1m")
+        slice_ = world.replica(SLICE, f"flood-{number}", spec=requests[number % len(requests)])
+        await refusal(control, SLICE, slice_)
         said = await refusal(kubelet, keys.CONFIG_MAP, made)
         return said or await refusal(kubelet, keys.SHADOW_POD, pod)
 
@@ -750,7 +754,7 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
             tasks.create_task(others(ask_for_naples))
             sent = await asyncio.gather(*(send(number) for number in range(FLOOD)))
             flooded.set()
-    _print_p99("a slice of another consumer", alone=alone, meanwhile=meanwhile)
+    record_property("a slice of another consumer, s:", _told(alone, meanwhile))
 
     assert meanwhile, "each was granted, or it would have failed"
     assert sum(not said for said in sent) > FLOOD / 2, "otherwise nothing was tried"
@@ -760,6 +764,7 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
     for number in range(FLOOD):
         for kind in (keys.CONFIG_MAP, keys.SHADOW_POD):
             await remove(kubelet, kind, Key(TWIN, f"flood-{number}"))
+        await remove(control, SLICE, Key(SPACE, f"flood-{number}"))
 
 
 def _resident_kib(pid: int) -> int:
@@ -843,12 +848,14 @@ async def _until_granted(milan: ClusterClient, of: Selection[Object], made: Obje
     raise AssertionError(f"the watch of {of.fields} ended")
 
 
-def _print_p99(what: str, **seconds: list[float]) -> None:
-    for when, took in seconds.items():
-        took.sort()
-        p50, p99 = (took[min(len(took) - 1, len(took) * part // 100)] for part in (50, 99))
-        said = f"P50 {p50:.3f} s, P99 {p99:.3f} s of {len(took)}"
-        sys.stderr.write(f"{what}, {when}: {said}\n")
+def _told(alone: list[float], meanwhile: list[float]) -> str:
+    """Return the medians, and the 99th percentiles."""
+    parts = [
+        [sorted(took)[min(len(took) - 1, len(took) * part // 100)] for took in (alone, meanwhile)]
+        for part in (50, 99)
+    ]
+    (p50, p50_now), (p99, p99_now) = parts
+    return f"{p50:.2f} -> {p50_now:.2f} ({p99:.2f} -> {p99_now:.2f}), of {len(meanwhile)}"
 
 
 async def schema_of(milan: ClusterClient, kind: Kind) -> Object:
