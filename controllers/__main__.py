@@ -22,7 +22,7 @@ from certs import scraped
 from controllers import clusterid, objectquotas, vkoptions
 from controllers.authentication import nonce, renewal
 from controllers.authentication.identity import reconciler as identity
-from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer
 from controllers.authentication.tenant import reconciler as tenant
 from controllers.authentication.tenantrights import reconciler as tenantrights
 from controllers.granting.grants import reconciler as grants
@@ -104,11 +104,11 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
             await (work() if election is None else election.lead(work))
 
 
-def _entrance(given: "ControllerOptions", cluster: ClusterClient) -> Entrance:
+def _entrance(given: "ControllerOptions", cluster: ClusterClient) -> AdvertisedEndpoint:
     if given.is_trusted:
-        return Entrance(bytes, given.address)
+        return AdvertisedEndpoint(bytes, given.address)
     file = given.ca
-    return Entrance(file.read_bytes if file else lambda: cluster.access.ca, given.address)
+    return AdvertisedEndpoint(file.read_bytes if file else lambda: cluster.access.ca, given.address)
 
 
 def _election(given: "ControllerOptions", cluster: ClusterClient) -> Election | None:

@@ -15,7 +15,7 @@ from apis.objects import Key, Object
 from certs import pki
 from controllers import watches, writes
 from controllers.authentication.identity import forge as identity_forge
-from controllers.authentication.identity.forge import RefusedError
+from controllers.authentication.identity.forge import IdentityRefusedError
 from controllers.manager import Manager, Term
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -31,7 +31,7 @@ AGAIN_S: Final = 600.0
 logger = logging.getLogger(__name__)
 
 
-class _TooEarlyError(RefusedError):
+class _TooEarlyError(IdentityRefusedError):
     """The certificate begins in the future: it may be taken over later."""
 
 
@@ -63,8 +63,10 @@ class LocalRenewReconciler:
         )
         try:
             await self._take_over(obj, identity, renew)
-        except (ValueError, RefusedError) as error:
-            reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
+        except (ValueError, IdentityRefusedError) as error:
+            reason = (
+                error.reason if isinstance(error, IdentityRefusedError) else "InvalidAuthParams"
+            )
             self.events.event(KIND, renew, "Warning", reason, f"status.authParams: {error}")
             return AGAIN_S if isinstance(error, _TooEarlyError) else None
         return None
@@ -83,13 +85,13 @@ class LocalRenewReconciler:
             await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
             logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
         if changed := identity_forge.change(said, held):
-            raise RefusedError(identity_forge.SERVER_CHANGED, changed)
+            raise IdentityRefusedError(identity_forge.SERVER_CHANGED, changed)
 
     def _is_newer(self, identity: Identity, params: AuthParams) -> bool:
         """Whether ``params`` are not older than those of ``identity``, or these are not for us.
 
         Raises:
-            RefusedError: they cannot get us in, or begin in the future.
+            IdentityRefusedError: they cannot get us in, or begin in the future.
         """
         held = identity.params
         if params.certificate == held.certificate:
@@ -102,7 +104,7 @@ class LocalRenewReconciler:
         """Refuse a certificate that begins in the future: all honest ones would begin before it.
 
         Raises:
-            RefusedError: the message names both times.
+            IdentityRefusedError: the message names both times.
         """
         begun, latest = pki.started(params.certificate), self.clock() + AHEAD
         if begun > latest:

@@ -19,10 +19,10 @@ from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
 )
-from controllers.authentication.issuing.issuer import Entrance, Issuer
+from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer
 from controllers.authentication.nonce import NonceReconciler
 from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
-from controllers.authentication.tenant.reconciler import Observed, TenantReconciler
+from controllers.authentication.tenant.reconciler import TenantListers, TenantReconciler
 from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
 from controllers.granting.grants import reconciler as grants
 from controllers.granting.grants.forge.grants import GrantDefaults
@@ -233,10 +233,10 @@ class World:
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
         cluster, key = side.as_written(side.fake), await side.private()
         events = Recorder(side.fake, "tests", "tests")
-        observed = Observed(
+        observed = TenantListers(
             list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
         )
-        issuer = Issuer(cluster, Entrance(bytes, f"{side.name}:6443"), lambda: NOW)
+        issuer = Issuer(cluster, AdvertisedEndpoint(bytes, f"{side.name}:6443"), lambda: NOW)
         other = self.milan if side is self.rome else self.rome
         tenant = TenantReconciler(
             cluster, observed, issuer, cluster_id=side.name, events=events, clock=lambda: NOW
@@ -282,7 +282,7 @@ class World:
         )
         granting = GrantsReconciler(
             cluster,
-            grants.Observed(
+            grants.GrantListers(
                 tenants=side.view(keys.TENANT),
                 policies=side.view(keys.PROVIDER_POLICY),
                 storage_classes=side.view(keys.STORAGE_CLASS),

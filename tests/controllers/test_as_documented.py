@@ -14,7 +14,7 @@ from apis.objects import Key, named
 from certs import identity
 from controllers import watches
 from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed
+from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
 from kube import client
 from kube.client import ClusterClient
@@ -63,7 +63,7 @@ async def granted(server: ClusterClient) -> None:
     ledger = Ledger(server)
     loop = GrantsReconciler(
         ledger,
-        Observed(tenants, policies, classes, free=lambda _: {}),
+        GrantListers(tenants, policies, classes, free=lambda _: {}),
         standard=GrantDefaults(),
         term="s3",
         events=Recorder(server, "tests", "tests"),

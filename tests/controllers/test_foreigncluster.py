@@ -10,7 +10,7 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers import watches
 from controllers.peers.foreigncluster import forge
-from controllers.peers.foreigncluster.forge import Facts, Reach
+from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
 from controllers.peers.foreigncluster.reconciler import (
     ForeignClusterListers,
     ForeignClusterReconciler,
@@ -44,7 +44,7 @@ class Peer:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.ledger = cluster, Ledger(cluster)
         self.name, self.key, self.namespace = name, Key("", name), HERE.format(name)
-        self.reach: Reach | None = None
+        self.reach: APIServerHealth | None = None
         self.now = NOW
         seen = {
             "namespaces": watches.PEER_NAMESPACES,
@@ -255,14 +255,17 @@ async def test_what_its_api_server_says(peer: Peer) -> None:
     await peer.identity(kubeconfigSecretRef={"name": "x"})
     assert "conditions" not in await peer.status()
 
-    peer.reach = Reach.answering("v1.35.4", "0.2.0", timedelta(seconds=40), None)
+    peer.reach = APIServerHealth.answering("v1.35.4", "0.2.0", timedelta(seconds=40), None)
     up = await peer.status()
     assert up["kubernetesVersion"] == "v1.35.4"
     assert up["clockSkewSeconds"] == 40
     assert (up["version"], up["versionSkew"]) == ("0.2.0", "Minor")
     assert [one["status"] for one in up["conditions"]] == ["Established"]
 
-    peer.reach, peer.now = Reach(is_answering=False, message="no answer within 5 s"), LATER
+    peer.reach, peer.now = (
+        APIServerHealth(is_answering=False, message="no answer within 5 s"),
+        LATER,
+    )
     down = await peer.status()
     assert down["conditions"][0]["reason"] == "APIServerNotReady"
     assert down["conditions"][0]["message"] == "no answer within 5 s"
@@ -298,8 +301,8 @@ async def test_a_foreign_cluster_that_nobody_needs_is_told_so(peer: Peer, cluste
 
 
 def test_clocks_that_tick_are_no_news() -> None:
-    def after(seconds: float, before: Reach | None) -> Reach:
-        return Reach.answering("v1", "", timedelta(seconds=seconds), before)
+    def after(seconds: float, before: APIServerHealth | None) -> APIServerHealth:
+        return APIServerHealth.answering("v1", "", timedelta(seconds=seconds), before)
 
     first = after(0.8, None)
     assert first.ahead_s == 0
@@ -326,7 +329,7 @@ def test_a_virtual_kubelet_without_all_its_pods_does_not_run(replicas: int) -> N
     node = virtual_node("of-milan", "milan", "milan")
     spec = {"replicas": replicas}
     deployment = {"spec": spec, "status": {"replicas": replicas, "readyReplicas": 1}}
-    facts = Facts(
+    facts = PeerFacts(
         "milan", virtual_nodes=[node], deployments={Key("of-milan", "vk-milan"): deployment}
     )
 

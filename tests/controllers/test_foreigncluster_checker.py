@@ -19,7 +19,7 @@ from apis import keys
 from apis.objects import Key, named
 from certs import kubeconfig, listener, pki
 from certs.pki import KeyPair
-from controllers.peers.foreigncluster.checker import Checker, Source
+from controllers.peers.foreigncluster.checker import Checker, ProviderSource
 from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
@@ -36,11 +36,11 @@ A_CONNECTION = 12
 """More pieces than it takes to open a watch."""
 
 
-def source(wanted: Mapping[str, Key]) -> Source:
+def source(wanted: Mapping[str, Key]) -> ProviderSource:
     async def now() -> Mapping[str, Key]:
         return wanted
 
-    return Source(now, lambda _: "pool", lambda _: lambda: None)
+    return ProviderSource(now, lambda _: "pool", lambda _: lambda: None)
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object, named
 from apis.resources import Resources
 from controllers import watches
 from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.granting.grants.reconciler import ALL, GrantsReconciler, Observed, everything
+from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.errors import (
@@ -70,7 +70,7 @@ class Provider:
 
         return GrantsReconciler(
             self.cluster,
-            Observed(
+            GrantListers(
                 tenants=all_(keys.TENANT),
                 policies=all_(keys.PROVIDER_POLICY),
                 storage_classes=all_(keys.STORAGE_CLASS),

@@ -10,8 +10,8 @@ from apis import keys, objects
 from apis.objects import Key, named
 from certs import identity, pki
 from controllers.authentication.issuing import forge
-from controllers.authentication.issuing.forge import Request
-from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
+from controllers.authentication.issuing.forge import CertificateRequest
+from controllers.authentication.issuing.issuer import LOOK_S, AdvertisedEndpoint, Issuer
 from kube.errors import BusyError, ForbiddenError
 from kube.reconcile import TerminalError
 from tests import signers
@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SECRET = Key("liqo-tenant-rome", "liqo-remote-certificate")
 KEY = identity.new_key()
 CSR = pki.new_csr(KEY, common_name="rome", organizations=["liqo.io"])
-REQUEST = Request(SECRET, CSR, "rome")
+REQUEST = CertificateRequest(SECRET, CSR, "rome")
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 
 
@@ -31,7 +31,7 @@ class World:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
         self.now, self.ahead = NOW, timedelta()
-        entrance = Entrance(lambda: b"CA", "milan.example:6443")
+        entrance = AdvertisedEndpoint(lambda: b"CA", "milan.example:6443")
         self.issuer = Issuer(self.cluster, entrance, lambda: self.now)
 
     async def requests(self) -> int:
@@ -123,7 +123,7 @@ async def test_another_request_gets_another_certificate(world: World) -> None:
     first = await world.issuer.issue(REQUEST)
     other = pki.new_csr(identity.new_key(), common_name="rome", organizations=["liqo.io"])
 
-    second = await world.issuer.issue(Request(SECRET, other, "rome"))
+    second = await world.issuer.issue(CertificateRequest(SECRET, other, "rome"))
 
     assert second.params.certificate != first.params.certificate
 
@@ -157,7 +157,10 @@ async def test_refused_for_ten_lives_it_asks_on_alarms_from_80_percent_and_recov
     """F26: each look comes when the one before said, as the loop does it."""
     life = timedelta(minutes=10)
     issuer = Issuer(
-        world.cluster, Entrance(lambda: b"CA", "milan:6443"), lambda: world.now, lifetime=life
+        world.cluster,
+        AdvertisedEndpoint(lambda: b"CA", "milan:6443"),
+        lambda: world.now,
+        lifetime=life,
     )
     first = await issuer.issue(REQUEST)
     world.cluster.fail(
@@ -264,7 +267,7 @@ def test_consumers_are_told_the_address_that_they_know_as_long_as_a_node_has_it(
 
 async def test_an_authority_that_changes_is_told_without_a_restart(world: World) -> None:
     said = [b"old"]
-    entrance = Entrance(lambda: said[0], "milan.example:6443")
+    entrance = AdvertisedEndpoint(lambda: said[0], "milan.example:6443")
     issuer = Issuer(world.cluster, entrance, lambda: world.now)
     assert (await issuer.issue(REQUEST)).params.ca == b"old"
     said[0] = b"old and new"

@@ -10,7 +10,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.granting.metricsapi import forge
-from controllers.granting.metricsapi.forge import Do, Found
+from controllers.granting.metricsapi.forge import Do, MetricsServiceState
 from controllers.granting.metricsapi.reconciler import MetricsApiReconciler, controller
 from kube import client, clock, waiting
 from kube.client import ClusterClient
@@ -51,26 +51,59 @@ def after(minutes: float) -> datetime:
 @pytest.mark.parametrize(
     ("found", "do", "again_s"),
     [
-        pytest.param(Found(service("True", 90), agent(2), None), Do.NOTHING, None, id="answers"),
-        pytest.param(Found(service("True"), agent(2), after(-1)), Do.FORGET, None, id="again"),
-        pytest.param(Found(service("False", 10), agent(0), None), Do.NOTHING, 20, id="just-away"),
-        pytest.param(Found(service("False", 30), agent(0), None), Do.REMOVE, None, id="away"),
-        pytest.param(Found(service("False", 31), agent(2), None), Do.REMOVE, None, id="firewall"),
-        pytest.param(Found(service("False", 31), None, None), Do.REMOVE, None, id="no-agent"),
-        pytest.param(Found(service("", 5), agent(0), None), Do.NOTHING, 25, id="not-judged-yet"),
-        pytest.param(Found(service("", 30), agent(0), None), Do.REMOVE, None, id="never-judged"),
         pytest.param(
-            Found(service("False", 99, of="x"), agent(0), None), Do.NOTHING, None, id="not-ours"
+            MetricsServiceState(service("True", 90), agent(2), None), Do.NOTHING, None, id="answers"
         ),
-        pytest.param(Found(None, agent(2), None), Do.NOTHING, None, id="deleted-by-somebody"),
-        pytest.param(Found(None, agent(0), after(-1)), Do.NOTHING, None, id="still-away"),
-        pytest.param(Found(None, None, after(-1)), Do.NOTHING, None, id="agent-is-gone"),
-        pytest.param(Found(None, agent(1), after(0)), Do.MAKE, None, id="is-back"),
-        pytest.param(Found(None, agent(1), after(9)), Do.NOTHING, 540, id="try-later"),
+        pytest.param(
+            MetricsServiceState(service("True"), agent(2), after(-1)), Do.FORGET, None, id="again"
+        ),
+        pytest.param(
+            MetricsServiceState(service("False", 10), agent(0), None),
+            Do.NOTHING,
+            20,
+            id="just-away",
+        ),
+        pytest.param(
+            MetricsServiceState(service("False", 30), agent(0), None), Do.REMOVE, None, id="away"
+        ),
+        pytest.param(
+            MetricsServiceState(service("False", 31), agent(2), None),
+            Do.REMOVE,
+            None,
+            id="firewall",
+        ),
+        pytest.param(
+            MetricsServiceState(service("False", 31), None, None), Do.REMOVE, None, id="no-agent"
+        ),
+        pytest.param(
+            MetricsServiceState(service("", 5), agent(0), None), Do.NOTHING, 25, id="not-judged-yet"
+        ),
+        pytest.param(
+            MetricsServiceState(service("", 30), agent(0), None), Do.REMOVE, None, id="never-judged"
+        ),
+        pytest.param(
+            MetricsServiceState(service("False", 99, of="x"), agent(0), None),
+            Do.NOTHING,
+            None,
+            id="not-ours",
+        ),
+        pytest.param(
+            MetricsServiceState(None, agent(2), None), Do.NOTHING, None, id="deleted-by-somebody"
+        ),
+        pytest.param(
+            MetricsServiceState(None, agent(0), after(-1)), Do.NOTHING, None, id="still-away"
+        ),
+        pytest.param(
+            MetricsServiceState(None, None, after(-1)), Do.NOTHING, None, id="agent-is-gone"
+        ),
+        pytest.param(MetricsServiceState(None, agent(1), after(0)), Do.MAKE, None, id="is-back"),
+        pytest.param(
+            MetricsServiceState(None, agent(1), after(9)), Do.NOTHING, 540, id="try-later"
+        ),
     ],
 )
 def test_it_goes_when_nobody_answers_and_comes_back_with_an_agent(
-    found: Found, do: Do, again_s: float | None
+    found: MetricsServiceState, do: Do, again_s: float | None
 ) -> None:
     step = forge.step(found, keys.LIQO_NAMESPACE, NOW)
     assert (step.do, step.again_s) == (do, again_s)

@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object, named, owner_reference
 from apis.offloading import VirtualNode
 from controllers import watches
 from controllers.offloading.placement import forge
-from controllers.offloading.placement.policies import SELECTIONS, Found, Policies
+from controllers.offloading.placement.policies import SELECTIONS, Policies, PolicySummary
 from controllers.offloading.placement.reconciler import (
     LOOK_S,
     PlacementListers,
@@ -97,7 +97,7 @@ class Rome:
         found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
         return objects.find_condition(found.get("status", {}).get("conditions"), type_) or {}
 
-    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> Found:
+    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> PolicySummary:
         """Return what the caches say of policies, when they have seen all there are."""
         policies = Policies(self.cluster, "liqo")
         nobody: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))

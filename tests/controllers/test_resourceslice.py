@@ -12,7 +12,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import csr, identity, pki
 from controllers import watches
-from controllers.authentication.issuing.issuer import LOOK_S, Entrance, Issuer
+from controllers.authentication.issuing.issuer import LOOK_S, AdvertisedEndpoint, Issuer
 from controllers.granting.resourceslice import forge
 from controllers.granting.resourceslice.reconciler import (
     LocalSliceReconciler,
@@ -515,7 +515,11 @@ class Provider:
         self.loop = ReplicaReconciler(
             self.cluster,
             SliceListers(all_(keys.TENANT), all_(keys.SECRET)),
-            Issuer(self.cluster, Entrance(lambda: b"CA", "milan.example:6443"), lambda: self.now),
+            Issuer(
+                self.cluster,
+                AdvertisedEndpoint(lambda: b"CA", "milan.example:6443"),
+                lambda: self.now,
+            ),
             self.told.recorder,
             lambda: self.now,
         )

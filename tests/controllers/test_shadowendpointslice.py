@@ -9,7 +9,7 @@ import pytest
 from apis import keys, networks, objects
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.shadowendpointslice import forge
-from controllers.offloading.shadowendpointslice.forge import Reach
+from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from controllers.offloading.shadowendpointslice.reconciler import (
     FOREIGN_RETRY_S,
     REFUSED_RETRY_S,
@@ -28,7 +28,7 @@ NODE = {
     "status": {"addresses": [{"type": "InternalIP", "address": "10.89.4.2"}]},
 }
 API_SERVER: Object = {"endpoints": [{"addresses": ["10.89.4.9"]}]}
-REACH = Reach(
+REACH = EndpointAddresses(
     networks.cluster_addresses([msgspec.convert(NODE, networks.NodeAddresses)], [API_SERVER])
 )
 
@@ -249,7 +249,7 @@ def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap()
     asked = shadow("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
     asked["metadata"]["uid"] = "1"
     own = REACH.own
-    known = Reach(
+    known = EndpointAddresses(
         own, networks.remap_of_peer([configuration("turin"), configuration("rome")], "rome")
     )
 
@@ -257,7 +257,7 @@ def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap()
 
     assert [one["addresses"] for one in made["endpoints"]] == [["10.71.0.7"]]
     assert forge.refused(asked, known) == ["192.0.2.1", "10.203.1.1"]
-    unknown = Reach(own, networks.remap_of_peer([configuration("turin")], "rome"))
+    unknown = EndpointAddresses(own, networks.remap_of_peer([configuration("turin")], "rome"))
     assert forge.endpoint_slice(asked, unknown, is_reachable=True)["endpoints"] == []
     broken = configuration("rome")
     broken["spec"]["remote"]["cidr"]["pod"] = []

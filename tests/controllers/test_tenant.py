@@ -12,9 +12,9 @@ from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import watches, writes
-from controllers.authentication.issuing.issuer import Entrance, Issuer, NoAddressError
+from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.reconciler import REFUSED_S, Observed, TenantReconciler
+from controllers.authentication.tenant.reconciler import REFUSED_S, TenantListers, TenantReconciler
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Listing, Selection
 from kube.errors import BusyError, InvalidError
@@ -50,13 +50,13 @@ class Milan:
         secrets = Selection(keys.SECRET, Object)
         self.reconciler = TenantReconciler(
             self.cluster,
-            Observed(
+            TenantListers(
                 lambda: self.bindings,
                 watches.live(self.fake, ours),
                 watches.live(self.fake, secrets),
                 watches.live(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
-            Issuer(self.cluster, Entrance(lambda: b"CA", address), lambda: self.now),
+            Issuer(self.cluster, AdvertisedEndpoint(lambda: b"CA", address), lambda: self.now),
             cluster_id="milan",
             events=self.told.recorder,
             clock=lambda: self.now,

@@ -19,7 +19,7 @@ import yaml
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from controllers.offloading.shadowendpointslice.forge import Reach
+from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from kube import client
 from kube.client import ClusterClient
@@ -533,7 +533,7 @@ async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
     provider = ShadowEndpointSliceReconciler(
         server,
         consumer=lambda _: "rome",
-        reach=lambda _: Reach(),
+        reach=lambda _: EndpointAddresses(),
         peers=dict,
         events=events,
     )

@@ -16,7 +16,7 @@ KIND: Final = keys.IDENTITY
 SERVER_CHANGED: Final = "ServerChanged"
 
 
-class RefusedError(Exception):
+class IdentityRefusedError(Exception):
     """The Identity cannot be used; ``reason`` and message are for an event."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -39,19 +39,19 @@ def check(identity: Identity, key: bytes) -> None:
     """Refuse what cannot get us in, or is for somebody else.
 
     Raises:
-        RefusedError: no server, no certificate, or one for another key.
+        IdentityRefusedError: no server, no certificate, or one for another key.
     """
     params = identity.params
     if not params.api_server.startswith("https://"):
         message = f"spec.authParams.apiServer {params.api_server!r} is no https URL"
-        raise RefusedError("InvalidAuthParams", message)
+        raise IdentityRefusedError("InvalidAuthParams", message)
     try:
         fits = pki.fits_key(params.certificate, key)
     except ValueError:
         fits = False
     if not fits:
         message = "spec.authParams.signedCRT is no certificate for the key of this cluster"
-        raise RefusedError("InvalidAuthParams", f"{message}: peer again")
+        raise IdentityRefusedError("InvalidAuthParams", f"{message}: peer again")
 
 
 def config(identity: Identity, key: bytes) -> bytes:

@@ -10,7 +10,7 @@ from apis.authentication import AuthParams, Identity
 from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.authentication.identity import forge
-from controllers.authentication.identity.forge import RefusedError
+from controllers.authentication.identity.forge import IdentityRefusedError
 from controllers.manager import Manager, Term
 from controllers.watches import View
 from kube import kubeconfig
@@ -49,8 +49,8 @@ class IdentityReconciler:
             forge.check(identity, self.private_key)
             text = forge.config(identity, self.private_key)
             kubeconfig.parse(text)  # as anybody who uses it will read it
-        except (ValueError, RefusedError) as error:
-            reason = error.reason if isinstance(error, RefusedError) else "InvalidIdentity"
+        except (ValueError, IdentityRefusedError) as error:
+            reason = error.reason if isinstance(error, IdentityRefusedError) else "InvalidIdentity"
             self.events.event(KIND, obj, "Warning", reason, str(error))
             return None
         await self._make_room(obj)
@@ -116,8 +116,10 @@ class SliceIdentityReconciler:
         try:
             params = AuthParams.parse(objects.status(obj).get("authParams"))
             trusted = await self._trusted(obj, provider)
-        except (ValueError, RefusedError) as error:
-            reason = error.reason if isinstance(error, RefusedError) else "InvalidAuthParams"
+        except (ValueError, IdentityRefusedError) as error:
+            reason = (
+                error.reason if isinstance(error, IdentityRefusedError) else "InvalidAuthParams"
+            )
             self.events.event(SLICE, obj, "Warning", reason, f"status.authParams: {error}")
             return
         if changed := forge.change(params, trusted):
@@ -134,13 +136,13 @@ class SliceIdentityReconciler:
         """Return how this cluster connects to ``provider`` since they peered.
 
         Raises:
-            RefusedError: they did not.
+            IdentityRefusedError: they did not.
         """
         where = Key(objects.key_of(obj).namespace, naming.controlplane_identity(provider))
         found = await self.cluster.get(KIND, where)
         if found is None:
             message = f"identity {where} does not exist: peer with {provider} first"
-            raise RefusedError("NotPeered", message)
+            raise IdentityRefusedError("NotPeered", message)
         return Identity.parse(found).params
 
 

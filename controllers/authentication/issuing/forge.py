@@ -24,7 +24,7 @@ _ADDRESSES: Final = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "
 
 
 @dataclass(frozen=True)
-class Request:
+class CertificateRequest:
     """What a consumer asks to have certified, and where the answer is kept."""
 
     secret: Key
@@ -37,7 +37,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredCertificate:
     """A certificate and the request that it is the answer to."""
 
     csr: bytes
@@ -45,7 +45,7 @@ class Stored:
     issued_at: datetime | None
 
     @classmethod
-    def parse(cls, secret: Object | None) -> "Stored | None":
+    def parse(cls, secret: Object | None) -> "StoredCertificate | None":
         """Return what the Secret keeps; None for what cannot be used, which is made again."""
         if secret is None:
             return None
@@ -59,7 +59,7 @@ class Stored:
         return cls(csr, certificate, objects.parse_time(stamp)) if csr and certificate else None
 
 
-def signing_request(request: Request, lifetime: timedelta) -> Object:
+def signing_request(request: CertificateRequest, lifetime: timedelta) -> Object:
     """Return the CertificateSigningRequest by which the API server's own signer is asked."""
     return {
         "apiVersion": keys.CERTIFICATE_SIGNING_REQUEST.api_version,
@@ -125,7 +125,7 @@ def refusal(request: Object) -> str:
     return ""
 
 
-def secret(request: Request, certificate: bytes, now: datetime) -> Object:
+def secret(request: CertificateRequest, certificate: bytes, now: datetime) -> Object:
     """Return the Secret that keeps ``certificate`` beside the request it answers."""
     return objects.named(
         keys.SECRET,

@@ -12,7 +12,7 @@ from apis.authentication import AuthParams
 from apis.objects import Object
 from certs import pki, policy
 from controllers.authentication.issuing import forge
-from controllers.authentication.issuing.forge import Request, Stored
+from controllers.authentication.issuing.forge import CertificateRequest, StoredCertificate
 from kube import waiting
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, KubeError
@@ -39,7 +39,7 @@ class NoAddressError(BusyError):
 
 
 @dataclass(frozen=True)
-class Entrance:
+class AdvertisedEndpoint:
     """Where consumers connect, as far as the flags say it."""
 
     ca: Callable[[], bytes]
@@ -49,7 +49,7 @@ class Entrance:
 
 
 @dataclass(frozen=True)
-class Issued:
+class IssuedCertificate:
     """How a consumer gets in, and when its certificate, or what it is told, is looked at again."""
 
     params: AuthParams
@@ -65,7 +65,7 @@ class Issuer:
     def __init__(
         self,
         cluster: Cluster,
-        entrance: Entrance,
+        entrance: AdvertisedEndpoint,
         clock: Callable[[], datetime],
         *,
         lifetime: timedelta = forge.LIFETIME,
@@ -75,7 +75,7 @@ class Issuer:
         self._clock = clock
         self._lifetime = lifetime
 
-    async def issue(self, request: Request) -> Issued:
+    async def issue(self, request: CertificateRequest) -> IssuedCertificate:
         """Return how ``request.consumer`` gets in: by the certificate it has, or by a new one.
 
         Raises:
@@ -87,15 +87,15 @@ class Issuer:
         if found is not None and not forge.is_for(found, request.consumer):
             message = f"secret {request.secret} is not for {request.consumer}: remove or rename it"
             raise TerminalError("NameTaken", message)
-        stored = Stored.parse(found)
+        stored = StoredCertificate.parse(found)
         if stored is not None and stored.csr == request.csr:
             return await self._kept_or_renewed(request, found, stored)
         certificate = await self._renew(request, found)
         return await self._issued(request, certificate, self._clock(), is_new=True)
 
     async def _kept_or_renewed(
-        self, request: Request, found: Object | None, stored: Stored
-    ) -> Issued:
+        self, request: CertificateRequest, found: Object | None, stored: StoredCertificate
+    ) -> IssuedCertificate:
         now = self._clock()
         if now < policy.renewal(stored.certificate, stored.issued_at, now):
             return await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
@@ -104,10 +104,12 @@ class Issuer:
         except KubeError as error:
             self._alarm(request, stored, str(error))
             kept = await self._issued(request, stored.certificate, stored.issued_at, is_new=False)
-            return Issued(kept.params, self._retry_s(stored), is_new=False, problem=str(error))
+            return IssuedCertificate(
+                kept.params, self._retry_s(stored), is_new=False, problem=str(error)
+            )
         return await self._issued(request, certificate, self._clock(), is_new=True)
 
-    async def _renew(self, request: Request, found: Object | None) -> bytes:
+    async def _renew(self, request: CertificateRequest, found: Object | None) -> bytes:
         certificate = await self._sign(request)
         wanted = forge.secret(request, certificate, self._clock())
         if found is None:
@@ -118,7 +120,7 @@ class Issuer:
         await self._cluster.patch(keys.SECRET, request.secret, changes)
         return certificate
 
-    async def _sign(self, request: Request) -> bytes:
+    async def _sign(self, request: CertificateRequest) -> bytes:
         kind = keys.CERTIFICATE_SIGNING_REQUEST
         wanted = forge.signing_request(request, self._lifetime)
         made = await self._pending(wanted) or await self._cluster.create(kind, wanted)
@@ -146,8 +148,13 @@ class Issuer:
         return next((each for each in found if forge.is_same_and_pending(each, wanted)), None)
 
     async def _issued(
-        self, request: Request, certificate: bytes, issued_at: datetime | None, *, is_new: bool
-    ) -> Issued:
+        self,
+        request: CertificateRequest,
+        certificate: bytes,
+        issued_at: datetime | None,
+        *,
+        is_new: bool,
+    ) -> IssuedCertificate:
         params = AuthParams(
             api_server=await self._api_server(request.announced),
             ca=self._entrance.ca(),
@@ -156,7 +163,7 @@ class Issuer:
         )
         now = self._clock()
         left_s = (policy.renewal(certificate, issued_at, now) - now).total_seconds()
-        return Issued(params, min(max(left_s, 1.0), LOOK_S), is_new)
+        return IssuedCertificate(params, min(max(left_s, 1.0), LOOK_S), is_new)
 
     async def _api_server(self, announced: str) -> str:
         if self._entrance.address:
@@ -167,12 +174,12 @@ class Issuer:
         except ValueError as error:
             raise NoAddressError(str(error)) from error
 
-    def _retry_s(self, stored: Stored) -> float:
+    def _retry_s(self, stored: StoredCertificate) -> float:
         """Return a tenth of what is left of the certificate: it has to be had before that ends."""
         left = (pki.expiry(stored.certificate) - self._clock()).total_seconds()
         return min(max(left / 10, 1.0), REFUSED_RETRY_S) if left > 0 else REFUSED_RETRY_S
 
-    def _alarm(self, request: Request, stored: Stored, reason: str) -> None:
+    def _alarm(self, request: CertificateRequest, stored: StoredCertificate, reason: str) -> None:
         begin = stored.issued_at or pki.started(stored.certificate)
         life = pki.expiry(stored.certificate) - begin
         is_late = self._clock() >= begin + life * ALARM_PART

@@ -31,7 +31,7 @@ _KEEPING: Final = ("NamespaceFinalizersRemaining", "NamespaceContentRemaining")
 _OWN_ROLES: Final = (keys.CONTROLLER_MANAGER_TWIN_ROLE, keys.CONTROLLER_MANAGER_TENANT_ROLE)
 
 
-class RefusedError(Exception):
+class TenantRefusedError(Exception):
     """The consumer gets nothing; ``reason`` and message are shown on its Tenant."""
 
     def __init__(self, reason: str, message: str, failures: Sequence[Exception] = ()) -> None:
@@ -63,14 +63,14 @@ def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
 
 
 @dataclass(frozen=True)
-class Grant:
+class TenantBinding:
     """A binding of a consumer, and of which kind it is."""
 
     kind: Kind
     wanted: Object
 
 
-def grants(namespace: str, tenant: Tenant) -> list[Grant]:
+def grants(namespace: str, tenant: Tenant) -> list[TenantBinding]:
     """Return what lets the consumer in: its control plane here, its kubelets to their metrics."""
     labels = {
         keys.APP_MANAGED_BY: "liqo",
@@ -97,7 +97,7 @@ def grants(namespace: str, tenant: Tenant) -> list[Grant]:
 
 def _grant(
     kind: Kind, key: Key, labels: Mapping[str, str], role: str, subject: Mapping[str, str]
-) -> Grant:
+) -> TenantBinding:
     wanted = objects.named(
         kind,
         key,
@@ -105,7 +105,7 @@ def _grant(
         subjects=[{**subject, "apiGroup": keys.RBAC_GROUP}],
         roleRef={"apiGroup": keys.RBAC_GROUP, "kind": keys.CLUSTER_ROLE.kind, "name": role},
     )
-    return Grant(kind, wanted)
+    return TenantBinding(kind, wanted)
 
 
 def is_of(cluster_id: str, binding: Object) -> bool:

@@ -12,10 +12,10 @@ from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
 from controllers import objectquotas, watches, writes
-from controllers.authentication.issuing.forge import Request
-from controllers.authentication.issuing.issuer import Issued, Issuer, NoAddressError
+from controllers.authentication.issuing.forge import CertificateRequest
+from controllers.authentication.issuing.issuer import IssuedCertificate, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.forge import RefusedError
+from controllers.authentication.tenant.forge import TenantRefusedError
 from controllers.manager import Manager, Term
 from controllers.watches import View
 from kube.cluster import Cluster, Selection
@@ -48,7 +48,7 @@ class _Left:
 
 
 @dataclass(frozen=True)
-class Observed:
+class TenantListers:
     """What the process knows of whole kinds, read only."""
 
     all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
@@ -66,7 +66,7 @@ class TenantReconciler:
     def __init__(  # noqa: PLR0913  # all by keyword
         self,
         cluster: Cluster,
-        observed: Observed,
+        observed: TenantListers,
         issuer: Issuer,
         *,
         cluster_id: str,
@@ -94,7 +94,7 @@ class TenantReconciler:
                 return await self._drain(obj, tenant)
             failures += await self._cordon(obj, tenant)
             again_s = await self._admit(obj, tenant)
-        except RefusedError as error:
+        except TenantRefusedError as error:
             await self._refuse(obj, error)
             failures += error.failures
             again_s = REFUSED_S
@@ -106,17 +106,17 @@ class TenantReconciler:
         try:
             tenant = Tenant.parse(obj)
         except ValueError as error:
-            raise RefusedError("InvalidTenant", f"tenant {key}: spec.{error}") from error
+            raise TenantRefusedError("InvalidTenant", f"tenant {key}: spec.{error}") from error
         if await watches.peer_in(self._cluster, key.namespace) != tenant.cluster_id:
             message = f"namespace {key.namespace} is not the tenant namespace of "
             message += f"{tenant.cluster_id}: create the Tenant in that"
-            raise RefusedError("NotItsNamespace", message)
+            raise TenantRefusedError("NotItsNamespace", message)
         return tenant
 
     async def _admit(self, obj: Object, tenant: Tenant) -> float | None:
         if why := await self._collision(tenant.cluster_id):
             failures = await self._expel_rights(obj, tenant)
-            raise RefusedError("NameCollision", why, failures)
+            raise TenantRefusedError("NameCollision", why, failures)
         if not tenant.has_handshake:
             await self._bind(obj, tenant)
             await self._report(obj, None, "TenantReady", "it is let in without a handshake")
@@ -141,7 +141,7 @@ class TenantReconciler:
                 return why
         return forge.collision(cluster_id, [])
 
-    async def _issue(self, obj: Object, tenant: Tenant) -> Issued:
+    async def _issue(self, obj: Object, tenant: Tenant) -> IssuedCertificate:
         """Return the certificate of the consumer, and how it gets in.
 
         Raises:
@@ -164,7 +164,7 @@ class TenantReconciler:
         """Return the Tenant with the proof written down; what was proved once needs no nonce.
 
         Raises:
-            RefusedError: it is not proved, or the request is not for exactly this consumer.
+            TenantRefusedError: it is not proved, or the request is not for exactly this consumer.
         """
         _check_request(tenant)
         if forge.has_proved(obj, tenant):
@@ -173,12 +173,12 @@ class TenantReconciler:
         nonce = forge.nonce_in(await self._cluster.get_live(keys.SECRET, where))
         if not nonce:
             message = f"secret {where} holds no nonce: liqoctl create nonce, and sign that one"
-            raise RefusedError("NonceNotFound", message)
+            raise TenantRefusedError("NonceNotFound", message)
         if why := nonces.problem(nonce, tenant.cluster_id, self._cluster_id, self._clock()):
-            raise RefusedError("NonceRefused", f"nonce in secret {where}: {why}")
+            raise TenantRefusedError("NonceRefused", f"nonce in secret {where}: {why}")
         if not identity.is_signed(tenant.public_key, nonce.encode(), tenant.signature):
             message = f"spec.signature is not that of the nonce in secret {where} by spec.publicKey"
-            raise RefusedError("SignatureVerificationFailed", f"{message}: sign that nonce")
+            raise TenantRefusedError("SignatureVerificationFailed", f"{message}: sign that nonce")
         before = objects.status(obj).get("conditions")
         proof = forge.proof(tenant, nonce)
         proved = objects.set_condition(
@@ -316,7 +316,7 @@ class TenantReconciler:
         await writes.remove(self._cluster, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
         writes.raise_all(failures)
 
-    async def _refuse(self, obj: Object, error: RefusedError) -> None:
+    async def _refuse(self, obj: Object, error: TenantRefusedError) -> None:
         if not forge.is_told(obj, error.reason, str(error)):
             self._events.event(KIND, obj, "Warning", error.reason, str(error))
         await self._report(obj, None, error.reason, str(error), is_good=False)
@@ -339,14 +339,18 @@ def _check_request(tenant: Tenant) -> None:
         tenant.csr, common_name=tenant.cluster_id, organization=keys.PEER_ORGANIZATION
     )
     if problems:
-        raise RefusedError("InvalidCSR", f"spec.csr: {'; '.join(problems)}")
+        raise TenantRefusedError("InvalidCSR", f"spec.csr: {'; '.join(problems)}")
     if not identity.is_key_of(tenant.csr, tenant.public_key):
-        raise RefusedError("InvalidCSR", "spec.csr was made with another key than spec.publicKey")
+        raise TenantRefusedError(
+            "InvalidCSR", "spec.csr was made with another key than spec.publicKey"
+        )
 
 
-def _request(obj: Object, tenant: Tenant) -> Request:
+def _request(obj: Object, tenant: Tenant) -> CertificateRequest:
     where = Key(obj["metadata"]["namespace"], naming.remote_certificate())
-    return Request(where, tenant.csr, tenant.cluster_id, tenant.proxy_url, tenant.announced)
+    return CertificateRequest(
+        where, tenant.csr, tenant.cluster_id, tenant.proxy_url, tenant.announced
+    )
 
 
 def _as_it_was(obj: Object) -> Tenant:
@@ -377,7 +381,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         made = TenantReconciler(
             manager.cached,
-            Observed(
+            TenantListers(
                 all_bindings=lambda: watches.each_of(everyones),
                 our_bindings=watches.cached(ours),
                 secrets=watches.cached(secrets),

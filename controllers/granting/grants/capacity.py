@@ -20,7 +20,7 @@ _ONE: Final = quantity.parse(1)
 _READ: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class Meta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+class CapacityMeta(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """The metadata that counts; its namespace is in the key."""
 
     name: str = ""
@@ -46,7 +46,7 @@ class NodeStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class SlimNode(msgspec.Struct, gc=False, frozen=True):
     """A Node without what does not count: 50 names of images, for one."""
 
-    metadata: Meta
+    metadata: CapacityMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -64,10 +64,10 @@ class Taken(NamedTuple):
     amounts: Resources
 
 
-class SlimPod(msgspec.Struct, gc=False):
+class PodRequests(msgspec.Struct, gc=False):
     """A Pod of which only what it takes is kept."""
 
-    metadata: Meta
+    metadata: CapacityMeta
     spec: msgspec.Raw = _EMPTY
     taken: Any = None
 
@@ -81,7 +81,7 @@ class SlimPod(msgspec.Struct, gc=False):
 
 NODES: Final = Selection(keys.NODE, SlimNode, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
 PODS: Final = Selection(
-    keys.POD, SlimPod, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+    keys.POD, PodRequests, fields="spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 )
 
 
@@ -160,7 +160,7 @@ class Capacity:
             and (amounts := node.allocatable()) is not None
         }
 
-    def _on_pod(self, change: Change[SlimPod]) -> None:
+    def _on_pod(self, change: Change[PodRequests]) -> None:
         gone = self._taken.pop(change.key, None)
         if gone is not None:
             where = (gone.node, gone.user)
@@ -172,11 +172,11 @@ class Capacity:
             self._sums[where] = resources.total([self._sums.get(where, {}), taken.amounts])
 
 
-def is_same(old: SlimNode | SlimPod | None, new: SlimNode | SlimPod | None) -> bool:
+def is_same(old: SlimNode | PodRequests | None, new: SlimNode | PodRequests | None) -> bool:
     """Whether nothing changed that counts."""
     if old is None or new is None:
         return False
-    if isinstance(old, SlimPod) and isinstance(new, SlimPod):
+    if isinstance(old, PodRequests) and isinstance(new, PodRequests):
         return bool(old.taken == new.taken)
     if isinstance(old, SlimNode) and isinstance(new, SlimNode):
         return old.allocatable() == new.allocatable()

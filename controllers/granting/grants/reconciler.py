@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Observed:
+class GrantListers:
     """What the process knows of whole kinds, read only."""
 
     tenants: View
@@ -72,7 +72,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _GrantState:
     """One look at everything, and what came of it."""
 
     seen: GrantInputs
@@ -96,7 +96,7 @@ class GrantsReconciler:
     def __init__(  # noqa: PLR0913  # all by name
         self,
         cluster: Cluster,
-        observed: Observed,
+        observed: GrantListers,
         *,
         standard: GrantDefaults,
         term: str,
@@ -125,7 +125,7 @@ class GrantsReconciler:
         await self._grant(policy, look)
         return None if all(share.is_final for share in look.shares.values()) else NOT_YET_S
 
-    async def _grant(self, policy: Object | None, look: _Look) -> None:
+    async def _grant(self, policy: Object | None, look: _GrantState) -> None:
         failures = [*look.failures, *await self._close(look)]  # what protects goes first
         entries = grants.entries(look.claims, look.shares, look.pooled)
         unbooked = await self._ledgers.book(
@@ -136,7 +136,7 @@ class GrantsReconciler:
 
     # Looking -----------------------------------------------------------------------------------
 
-    async def _look(self, policy: Object | None) -> _Look | None:
+    async def _look(self, policy: Object | None) -> _GrantState | None:
         seen, known = await self._seen(policy)
         marked, failures = await self._marked(seen.slices, known)
         seen = dataclasses.replace(seen, slices=marked)
@@ -156,7 +156,7 @@ class GrantsReconciler:
         are_so = {key: obj for key, obj in marked.items() if key not in failures}
         kept = grants.current_cordons(known, are_so, seen.tenants)
         ours = {one.claim.key: one for one in found}
-        return _Look(seen, ours, shares, claims, kept, tuple(failures.values()), free.keys())
+        return _GrantState(seen, ours, shares, claims, kept, tuple(failures.values()), free.keys())
 
     async def _marked(
         self, found: Mapping[Key, Object], known: Mapping[Key, SliceCordon]
@@ -221,7 +221,7 @@ class GrantsReconciler:
                     await self._write_status(one.obj, status)
 
     async def _write_all(
-        self, look: _Look, entries: Mapping[Key, LedgerEntry], unbooked: Collection[str]
+        self, look: _GrantState, entries: Mapping[Key, LedgerEntry], unbooked: Collection[str]
     ) -> list[Exception]:
         storage = grants.storage_classes((await self._observed.storage_classes()).values())
 
@@ -246,7 +246,7 @@ class GrantsReconciler:
         self,
         application: SliceRequest,
         share: Share | None,
-        look: _Look,
+        look: _GrantState,
         storage: Sequence[OfferedClass],
     ) -> None:
         obj = application.obj
@@ -274,7 +274,7 @@ class GrantsReconciler:
             self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
         return made
 
-    async def _close(self, look: _Look) -> list[Exception]:
+    async def _close(self, look: _GrantState) -> list[Exception]:
         """Have the Quotas of slices that take no part, and hold something, follow their tenants."""
         failures = list[Exception]()
         for slice_, quotas in look.seen.quotas_of.items():
@@ -291,13 +291,13 @@ class GrantsReconciler:
         return failures
 
     @staticmethod
-    def _is_cordoned(application: SliceRequest, look: _Look) -> bool:
+    def _is_cordoned(application: SliceRequest, look: _GrantState) -> bool:
         obj = application.obj
         tenant = grants.tenant_of(look.seen.tenants, objects.key_of(obj).namespace)
         return tenant is None or grants.is_closed_to(obj, tenant)
 
     async def _write_quota(
-        self, obj: Object, application: SliceRequest, look: _Look, *, is_cordoned: bool
+        self, obj: Object, application: SliceRequest, look: _GrantState, *, is_cordoned: bool
     ) -> None:
         wanted = grants.quota(
             obj,
@@ -342,7 +342,7 @@ def controller(manager: Manager) -> Term:
         capacity = Capacity(manager.live)
         reconciler = GrantsReconciler(
             manager.live,
-            Observed(
+            GrantListers(
                 tenants=watches.cached(tenants),
                 policies=watches.cached(policies),
                 storage_classes=watches.cached(storage_classes),

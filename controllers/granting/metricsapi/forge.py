@@ -31,7 +31,7 @@ class Do(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class MetricsServiceStep:
     """What is to be done now, and in how many seconds to look again."""
 
     do: Do
@@ -39,7 +39,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Found:
+class MetricsServiceState:
     """What is there."""
 
     service: Object | None
@@ -50,25 +50,29 @@ class Found:
     """The mark: the APIService was taken away here, and may be made again from then on."""
 
 
-def step(found: Found, namespace: str, now: datetime) -> Step:
+def step(found: MetricsServiceState, namespace: str, now: datetime) -> MetricsServiceStep:
     """Return what to do about the APIService.
 
     Only one that was taken away here is made again: an administrator may have deleted it.
     """
     if found.service is None:
         if found.after is None or not is_ready(found.agent):
-            return Step(Do.NOTHING)
+            return MetricsServiceStep(Do.NOTHING)
         return _when(Do.MAKE, found.after - now)
     if not is_ours(found.service, namespace):
-        return Step(Do.NOTHING)
+        return MetricsServiceStep(Do.NOTHING)
     away = away_since(found.service)
     if away is None:
-        return Step(Do.FORGET if found.after else Do.NOTHING)
+        return MetricsServiceStep(Do.FORGET if found.after else Do.NOTHING)
     return _when(Do.REMOVE, away + AWAY - now)
 
 
-def _when(do: Do, left: timedelta) -> Step:
-    return Step(do) if left <= timedelta() else Step(Do.NOTHING, left.total_seconds())
+def _when(do: Do, left: timedelta) -> MetricsServiceStep:
+    return (
+        MetricsServiceStep(do)
+        if left <= timedelta()
+        else MetricsServiceStep(Do.NOTHING, left.total_seconds())
+    )
 
 
 def is_ours(service: Object, namespace: str) -> bool:

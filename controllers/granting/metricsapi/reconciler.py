@@ -39,7 +39,7 @@ class MetricsApiReconciler:
         self._where = Key(namespace, keys.CLUSTER_ID_CONFIG_MAP)
 
     async def reconcile(self, key: Key) -> float | None:
-        found = forge.Found(
+        found = forge.MetricsServiceState(
             await self._live.get_live(keys.API_SERVICE, keys.METRICS_API),
             await self._live.get_live(keys.DEPLOYMENT, key),
             forge.marked(await self._live.get_live(keys.CONFIG_MAP, self._where)),

@@ -21,7 +21,7 @@ from apis import (
 from apis.authentication import AuthParams, Tenant
 from apis.objects import Key, Object
 from certs import csr, identity, pki
-from controllers.authentication.issuing.forge import Request
+from controllers.authentication.issuing.forge import CertificateRequest
 
 _MOST_NAME: Final = 317
 """Characters of a qualified name: a domain of 253, a slash, and 63."""
@@ -210,9 +210,9 @@ def is_let_in(tenant: Object) -> bool:
     return objects.is_condition_true(objects.status(tenant).get("conditions"), _READY)
 
 
-def request(obj: Object, tenant: Tenant) -> Request:
+def request(obj: Object, tenant: Tenant) -> CertificateRequest:
     key = objects.key_of(obj)
-    return Request(
+    return CertificateRequest(
         secret=Key(key.namespace, naming.remote_certificate(key.name)),
         csr=authentication.decoded(obj["spec"], "csr"),
         consumer=tenant.cluster_id,

@@ -51,14 +51,14 @@ class NodeFailureReconciler:
 # Which changes concern which Pod that ends; nothing is watched unless it is asked for ------------
 
 
-class PodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
+class EndingPodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
     """The metadata that counts."""
 
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
 
 
-class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
+class EndingPodSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """Where it is."""
 
     node_name: str = ""
@@ -67,8 +67,8 @@ class Spec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
 class EndingPod(msgspec.Struct, gc=False, frozen=True):
     """A Pod without what does not count."""
 
-    metadata: PodMeta
-    spec: Spec = Spec()
+    metadata: EndingPodMeta
+    spec: EndingPodSpec = EndingPodSpec()
 
 
 PODS: Final = Selection(

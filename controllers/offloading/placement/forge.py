@@ -9,7 +9,7 @@ from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Judgement
-from controllers.offloading.placement.policies import Found
+from controllers.offloading.placement.policies import PolicySummary
 
 BIRTH: Final = timedelta(seconds=10)
 """Within which a namespace and its NamespaceOffloading count as one thing."""
@@ -87,7 +87,7 @@ def status(
     obj: Object,
     offloading: NamespaceOffloading,
     out: Sequence[Object],
-    policies: Found,
+    policies: PolicySummary,
     now: datetime,
 ) -> Object:
     """Return the conditions of ``obj``: of the pods ``out`` of place, and of its ``policies``."""

@@ -21,7 +21,7 @@ from kube.informer import Change, Informer
 from kube.runner import Source
 
 
-class _Marks(
+class _PolicyAnnotations(
     msgspec.Struct,
     gc=False,
     frozen=True,
@@ -31,29 +31,29 @@ class _Marks(
     allow: str | None = None
 
 
-class _Meta(objects.Meta, gc=False, frozen=True):
+class _PolicyMeta(objects.Meta, gc=False, frozen=True):
     generation: int = 0
-    annotations: _Marks | None = None
+    annotations: _PolicyAnnotations | None = None
 
 
 class Outline(msgspec.Struct, gc=False, frozen=True):
     """A policy without its rules."""
 
-    metadata: _Meta
+    metadata: _PolicyMeta
 
 
 SELECTIONS: Final = tuple(Selection(kind, Outline) for kind in reflection.POLICIES)
 
 
 @dataclass(frozen=True)
-class Found:
+class PolicySummary:
     """What there is in a namespace: anything at all, and by kind and name what is not reflected."""
 
     is_any: bool = False
     here: tuple[tuple[str, str], ...] = ()
 
 
-NONE: Final = Found()
+NONE: Final = PolicySummary()
 
 
 class Policies:
@@ -81,7 +81,7 @@ class Policies:
         if not there:
             del self._there[namespace]
 
-    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> Found:
+    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> PolicySummary:
         """Return what is in ``namespace``, which is offloaded to ``nodes``."""
         there = self._there.get(namespace, set())
         if not there:
@@ -92,7 +92,9 @@ class Policies:
             here |= {one for one in there if one[0] not in rows}
             for row in rows.values():
                 here |= await self._staying(namespace, row)
-        return Found(is_any=True, here=tuple(sorted((kind.kind, name) for kind, name in here)))
+        return PolicySummary(
+            is_any=True, here=tuple(sorted((kind.kind, name) for kind, name in here))
+        )
 
     async def _opted_in(self, key: Key) -> dict[Kind, ReflectedKind]:
         found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key)

@@ -16,7 +16,7 @@ from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
-from controllers.offloading.placement.policies import NONE, SELECTIONS, Found, Policies
+from controllers.offloading.placement.policies import NONE, SELECTIONS, Policies, PolicySummary
 from controllers.watches import Keys, View
 from kube.cluster import Cluster, Selection, Watched
 from kube.events import Recorder
@@ -41,7 +41,7 @@ class PlacementListers:
     virtual_nodes: View
     are_shown: Callable[[Key, Iterable[Key]], bool]
     """Whether we are told when one of the pods that wait is bound (``Waiting``)."""
-    policies: Callable[[str, Iterable[VirtualNode]], Awaitable[Found]]
+    policies: Callable[[str, Iterable[VirtualNode]], Awaitable[PolicySummary]]
     """What is found of ``policies.Policies`` in a namespace that is offloaded to these nodes."""
 
 
@@ -153,7 +153,7 @@ class PlacementReconciler:
         status = {**objects.status(obj), **told}
         await writes.write_status(self._cluster, KIND, obj, status)
 
-    async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> Found:
+    async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> PolicySummary:
         if offloading.strategy is Strategy.LOCAL:
             return NONE  # they hold for all its pods
         virtual_nodes = map(VirtualNode.parse, (await self._observed.virtual_nodes()).values())

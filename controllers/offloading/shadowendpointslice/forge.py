@@ -19,7 +19,7 @@ def _nobodys(_address: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Reach:
+class EndpointAddresses:
     """By which addresses a consumer's endpoints are reached, and which it may not name."""
 
     own: ClusterAddresses = field(default_factory=ClusterAddresses)
@@ -47,7 +47,7 @@ class Reach:
         return reached if self.fabric.reaches(reached) else ""
 
 
-def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Object:
+def endpoint_slice(shadow: Object, reach: EndpointAddresses, *, is_reachable: bool) -> Object:
     """Return the EndpointSlice of ``shadow``, owned by it.
 
     Endpoints at addresses of this cluster are left out: a consumer could draw requests to nodes,
@@ -89,7 +89,7 @@ def endpoint_slice(shadow: Object, reach: Reach, *, is_reachable: bool) -> Objec
     )
 
 
-def refused(shadow: Object, reach: Reach) -> list[str]:
+def refused(shadow: Object, reach: EndpointAddresses) -> list[str]:
     """Return the addresses of ``shadow`` that its consumer may not name."""
     type_ = _type(_template(shadow))
     return [address for address in named(shadow) if not reach.of(address, type_)]

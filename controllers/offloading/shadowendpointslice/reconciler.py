@@ -14,7 +14,7 @@ from apis.objects import Key, Meta, Object
 from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.offloading.shadowendpointslice import forge
-from controllers.offloading.shadowendpointslice.forge import Reach
+from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from kube import errors, ownaddresses
 from kube.cluster import NO_VERSION, Cluster, Selection
 from kube.events import Recorder
@@ -46,7 +46,7 @@ class ShadowEndpointSliceReconciler:
         cluster: Cluster,
         *,
         consumer: Callable[[str], str],
-        reach: Callable[[str], Reach | None],
+        reach: Callable[[str], EndpointAddresses | None],
         peers: Callable[[], Mapping[Key, Object]],
         events: Recorder,
     ) -> None:
@@ -113,7 +113,7 @@ class ShadowEndpointSliceReconciler:
         self._events.event(KIND, shadow, "Warning", "OriginMismatch", message)
         raise TerminalError("OriginMismatch", message)
 
-    def _known(self, shadow: Object, origin: str) -> Reach | None:
+    def _known(self, shadow: Object, origin: str) -> EndpointAddresses | None:
         try:
             return self._reach(origin)
         except ValueError as error:
@@ -143,14 +143,16 @@ class _Known:
     own: OwnAddresses
     configurations: Informer[Object] | None
 
-    def reach(self, consumer: str, pods: "PodIPIndex") -> Reach | None:
+    def reach(self, consumer: str, pods: "PodIPIndex") -> EndpointAddresses | None:
         """Return what ``consumer`` may name; None while it is not known which pods there are."""
         if self.configurations:
             known = self.configurations.items().values()
-            return Reach(self.own.own(), networks.remap_of_peer(known, consumer))
+            return EndpointAddresses(self.own.own(), networks.remap_of_peer(known, consumer))
         if not pods.is_known():
             return None
-        return Reach(self.own.own(), is_pods=lambda address: self._is_own(pods.nodes_of(address)))
+        return EndpointAddresses(
+            self.own.own(), is_pods=lambda address: self._is_own(pods.nodes_of(address))
+        )
 
     def _is_own(self, names: Iterable[str]) -> bool:
         """Whether one of the nodes so called is no virtual one."""

@@ -41,7 +41,7 @@ AWAITED_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
-class NotAllowedError(InvalidError):
+class PodNotAllowedError(InvalidError):
     """The provider's policy does not allow such a Pod, or not any more."""
 
 
@@ -93,7 +93,7 @@ class ShadowPodReconciler:
             elif (left_s := self._left_s(shadow)) > 0:
                 return left_s
             existing = existing or await self._admit(key, shadow)
-        except NotAllowedError as error:
+        except PodNotAllowedError as error:
             return await self._refuse_for_now(shadow, str(error), forge.NOT_ALLOWED)
         except InvalidError as error:
             return await self._refuse_for_now(shadow, str(error))
@@ -264,7 +264,7 @@ class ShadowPodReconciler:
         if refusal := forge.unreadable(shadow):
             raise InvalidError(refusal.message)
         if self._permission and (said := self._permission.refusal(shadow)):
-            raise NotAllowedError(said)
+            raise PodNotAllowedError(said)
 
     def _tell_made(self, shadow: Object) -> None:
         self._tell_left_out(shadow)

@@ -28,7 +28,7 @@ _NO_LIST: Final = "not a list"
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
-class Meta(objects.Meta, gc=False, frozen=True, omit_defaults=True):
+class ShadowPodMeta(objects.Meta, gc=False, frozen=True, omit_defaults=True):
     """The metadata that decides."""
 
     generation: int = 0
@@ -56,7 +56,7 @@ class ShadowStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, re
 class SlimPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A Pod without its spec, but for what it takes."""
 
-    metadata: Meta
+    metadata: ShadowPodMeta
     status: PodStatus = PodStatus()
     spec: msgspec.Raw = _EMPTY
 
@@ -71,7 +71,7 @@ class SlimPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 class SlimShadow(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """A ShadowPod without its spec, but for what it takes."""
 
-    metadata: Meta
+    metadata: ShadowPodMeta
     status: ShadowStatus = ShadowStatus()
     spec: msgspec.Raw = _EMPTY
     waiting: bytes | None = msgspec.field(default=None, name="-waiting")

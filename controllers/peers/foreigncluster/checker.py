@@ -19,7 +19,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from controllers.peers.foreigncluster.forge import ENDED, Reach
+from controllers.peers.foreigncluster.forge import ENDED, APIServerHealth
 from kube import errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Source:
+class ProviderSource:
     """Which providers there are."""
 
     wanted: Callable[[], Awaitable[Mapping[str, Key]]]
@@ -58,7 +58,7 @@ class Checker:
     def __init__(  # noqa: PLR0913  # whom to ask, how, and whom to tell
         self,
         live: Cluster,
-        source: Source,
+        source: ProviderSource,
         *,
         tell: Callable[[str], None],
         clock: Callable[[], datetime],
@@ -73,9 +73,9 @@ class Checker:
         self._user_agent = user_agent
         self._interval_s = interval_s
         self._tasks: dict[tuple[str, Key], asyncio.Task[None]] = {}
-        self._found: dict[str, Reach] = {}
+        self._found: dict[str, APIServerHealth] = {}
 
-    def reach(self, cluster_id: str) -> Reach | None:
+    def reach(self, cluster_id: str) -> APIServerHealth | None:
         """Return what the API server of ``cluster_id`` last said; None if nobody has asked."""
         return self._found.get(cluster_id)
 
@@ -148,9 +148,9 @@ class Checker:
         cluster_id: str,
         remote: ClusterClient,
         question: "Question",
-        before: Reach | None,
+        before: APIServerHealth | None,
         count: int,
-    ) -> Reach:
+    ) -> APIServerHealth:
         known = before if before and before.is_answering else None
         try:
             async with question.within(TIMEOUT_S):
@@ -165,10 +165,10 @@ class Checker:
             return _silent(before, f"{error}: {ENDED}")
         except KubeError as error:
             return _silent(before, str(error))
-        return Reach.answering(version, pyliqo, ahead, before)
+        return APIServerHealth.answering(version, pyliqo, ahead, before)
 
     async def _versions(
-        self, cluster_id: str, remote: ClusterClient, known: Reach | None, count: int
+        self, cluster_id: str, remote: ClusterClient, known: APIServerHealth | None, count: int
     ) -> tuple[str, str]:
         """Return the versions of its Kubernetes and of its pyliqo; what is known for a while."""
         often = _SELDOM if known and known.pyliqo else _NOW_AND_THEN
@@ -273,8 +273,8 @@ async def _pyliqo(remote: ClusterClient, slice_: str) -> str:
     return objects.annotations(found).get(keys.PROVIDER_VERSION, "") if found else ""
 
 
-def _silent(before: Reach | None, why: str) -> Reach:
-    return Reach(
+def _silent(before: APIServerHealth | None, why: str) -> APIServerHealth:
+    return APIServerHealth(
         is_answering=False,
         message=before.message if before and not before.is_answering else why,
         version=before.version if before else "",

@@ -34,7 +34,7 @@ ENDED: Final = (
 
 
 @dataclass(frozen=True)
-class Reach:
+class APIServerHealth:
     """What the API server of a peer last said."""
 
     is_answering: bool
@@ -48,8 +48,8 @@ class Reach:
 
     @classmethod
     def answering(
-        cls, version: str, pyliqo: str, ahead: timedelta, before: "Reach | None"
-    ) -> "Reach":
+        cls, version: str, pyliqo: str, ahead: timedelta, before: "APIServerHealth | None"
+    ) -> "APIServerHealth":
         """Return that it answers; a difference of clocks is another only by ``STEP_S``."""
         ahead_s = round(ahead / timedelta(seconds=1))
         known = before.ahead_s if before else None
@@ -59,7 +59,7 @@ class Reach:
         return cls(True, message, version, pyliqo, known)  # noqa: FBT003  # named there
 
 
-def within(reach: Reach | None, excess: str) -> Reach | None:
+def within(reach: APIServerHealth | None, excess: str) -> APIServerHealth | None:
     """Return what a peer said, as one that does not answer if it sends too much.
 
     ``excess`` says what it sends too much of; empty if nothing. Source: docs/parity.md H14.
@@ -67,11 +67,12 @@ def within(reach: Reach | None, excess: str) -> Reach | None:
     if not excess:
         return reach
     message = f"{excess}, which is more than is kept of a peer: nothing is replicated until it is "
-    return replace(reach or Reach(False, ""), is_answering=False, message=f"{message}less")  # noqa: FBT003
+    silent = reach or APIServerHealth(is_answering=False, message="")
+    return replace(silent, is_answering=False, message=f"{message}less")
 
 
 @dataclass(frozen=True)
-class Facts:
+class PeerFacts:
     """What there is here about one other cluster."""
 
     cluster_id: str
@@ -87,7 +88,7 @@ class Facts:
     """Of virtual kubelets, also those of others."""
     nodes: Mapping[str, Object] = field(default_factory=dict)
     """Virtual ones by name, also those of others."""
-    reach: Reach | None = None
+    reach: APIServerHealth | None = None
     """None as long as nobody has asked."""
 
     def is_there(self) -> bool:
@@ -121,7 +122,7 @@ def is_of_control_plane(identity: Object) -> bool:
 
 
 def status(  # what is known, of which object, by whom, when
-    before: Object, facts: Facts, generation: int, now: datetime, *, version: str = ""
+    before: Object, facts: PeerFacts, generation: int, now: datetime, *, version: str = ""
 ) -> Object:
     """Return the status; ``before`` is the one there is, whose transition times are kept.
 
@@ -160,7 +161,7 @@ def _conditions(
     return made
 
 
-def _authentication(facts: Facts) -> Iterable[_Finding]:
+def _authentication(facts: PeerFacts) -> Iterable[_Finding]:
     if facts.tenant is not None:
         yield _tenant(facts.tenant)
     if facts.identity is not None:
@@ -187,7 +188,7 @@ def _identity(identity: Object) -> _Finding:
     return _Finding(IDENTITY, "NotReady", "IdentityNotReady", message)
 
 
-def _offloading(facts: Facts) -> Iterable[_Finding]:
+def _offloading(facts: PeerFacts) -> Iterable[_Finding]:
     by_name = {one["metadata"]["name"]: one for one in facts.virtual_nodes}
     if not by_name:
         return
@@ -214,7 +215,7 @@ def _of_several(type_: str, word: str, what: str, by_name: Mapping[str, bool]) -
     return _Finding(type_, f"{some}NotReady", f"{word}{some}NotReady", message)
 
 
-def _is_running(facts: Facts, virtual_node: Object) -> bool:
+def _is_running(facts: PeerFacts, virtual_node: Object) -> bool:
     """Whether its virtual kubelet runs; one without a pod does not."""
     key = objects.key_of(virtual_node)
     found = facts.deployments.get(Key(key.namespace, naming.vk_deployment(key.name)))
@@ -230,7 +231,7 @@ def _is_ready(node: Object | None) -> bool:
     )
 
 
-def _addresses(facts: Facts) -> Object:
+def _addresses(facts: PeerFacts) -> Object:
     """Return where it is, and which namespaces the two have for each other."""
     spec = objects.spec(facts.identity)
     params = spec.get("authParams") or {}
@@ -245,7 +246,7 @@ def _addresses(facts: Facts) -> Object:
     return {name: value for name, value in found.items() if value}
 
 
-def _version(before: Object, facts: Facts, ours: str) -> Object:
+def _version(before: Object, facts: PeerFacts, ours: str) -> Object:
     """Return which pyliqo it runs, and which part of the version differs from ours."""
     told = [objects.annotations(one).get(keys.CONSUMER_VERSION) for one in facts.replicas]
     known = before.get("version") if facts.is_there() else ""
@@ -267,7 +268,7 @@ def skew(theirs: str, ours: str) -> str:
 _PARTS: Final = ("Major", "Minor", "Patch")
 
 
-def _answers(before: Object, reach: Reach | None, now: datetime) -> Object:
+def _answers(before: Object, reach: APIServerHealth | None, now: datetime) -> Object:
     """Return what its API server says; what it said before, as long as nobody has asked again."""
     if reach is None:
         return {name: before[name] for name in _OF_REACH if before.get(name) is not None}

@@ -13,7 +13,7 @@ from controllers import watches
 from controllers.manager import Manager, Term
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
-from controllers.peers.foreigncluster.forge import Facts, Reach
+from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
 from controllers.watches import View
 from kube import errors, version
 from kube.cluster import Cluster
@@ -39,7 +39,7 @@ class ForeignClusterListers:
     deployments: View
     nodes: View
 
-    async def of(self, cluster_id: str, reach: Reach | None = None) -> Facts:
+    async def of(self, cluster_id: str, reach: APIServerHealth | None = None) -> PeerFacts:
         """Return what there is about one cluster."""
         tenants = _about(cluster_id, await self.tenants())
         identities = _about(cluster_id, await self.identities())
@@ -49,7 +49,7 @@ class ForeignClusterListers:
             if ownership.peer_of(each) == cluster_id
         ]
         found = await self.slices()
-        return Facts(
+        return PeerFacts(
             cluster_id,
             namespace=next(iter(namespaces), ""),
             tenant=next(iter(tenants), None),
@@ -78,7 +78,7 @@ class ForeignClusterReconciler:
         cluster: Cluster,
         observed: ForeignClusterListers,
         *,
-        reach: Callable[[str], Reach | None],
+        reach: Callable[[str], APIServerHealth | None],
         version: str,
         clock: Callable[[], datetime],
     ) -> None:
@@ -97,13 +97,13 @@ class ForeignClusterReconciler:
             await self._tell(key, found, facts)
         return None
 
-    async def _create(self, facts: Facts) -> None:
+    async def _create(self, facts: PeerFacts) -> None:
         if facts.is_there():
             logger.info("Creating ForeignCluster", extra={"cluster": facts.cluster_id})
             with contextlib.suppress(AlreadyExistsError):
                 await self._cluster.create(KIND, forge.foreign_cluster(facts.cluster_id))
 
-    async def _tell(self, key: Key, found: Object, facts: Facts) -> None:
+    async def _tell(self, key: Key, found: Object, facts: PeerFacts) -> None:
         before, generation = objects.status(found), found["metadata"].get("generation", 1)
         now, version = self._clock(), self._version
         after = forge.status(before, facts, generation, now, version=version)
@@ -176,7 +176,7 @@ def controller(manager: Manager) -> Term:
             user_agent=manager.user_agent,
         )
 
-        def reach(cluster_id: str) -> Reach | None:
+        def reach(cluster_id: str) -> APIServerHealth | None:
             return forge.within(checks.reach(cluster_id), manager.excess.of(cluster_id))
 
         reconciler = ForeignClusterReconciler(
@@ -192,7 +192,7 @@ def controller(manager: Manager) -> Term:
     return loops
 
 
-def _asked(manager: Manager) -> checker.Source:
+def _asked(manager: Manager) -> checker.ProviderSource:
     """Return which API servers are asked, and by whose kubeconfig."""
     identities = manager.informer(watches.IDENTITIES)
     virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
@@ -210,7 +210,7 @@ def _asked(manager: Manager) -> checker.Source:
             stack.callback(informer.subscribe(lambda _: changed()))
         return stack.close
 
-    return checker.Source(wanted, slice_of, subscribe)
+    return checker.ProviderSource(wanted, slice_of, subscribe)
 
 
 def _by_cluster(change: Change[Object]) -> Iterable[Key]:

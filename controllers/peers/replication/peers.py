@@ -16,8 +16,8 @@ from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import (
     FINALIZER,
     ReleaseReconciler,
+    RemovalReconciler,
     ReplicationReconciler,
-    WithdrawalReconciler,
     looks,
 )
 from kube import peer
@@ -53,7 +53,7 @@ class PeerKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Origin:
+class ReplicationOrigin:
     """This cluster: its cached view, and the informer of each replicated kind."""
 
     cluster_id: str
@@ -116,10 +116,10 @@ class _Work(NamedTuple):
     how: _How
 
 
-class Peers:
+class ReplicatedPeers:
     """Starts and stops replication as the first object for a peer comes and the last one goes."""
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: ReplicationOrigin) -> None:
         self.name = "replication"
         self._origin = origin
         self._changed = asyncio.Event()
@@ -244,7 +244,7 @@ def secret_of(key: PeerKey) -> Key:
 
 
 async def _replicate(
-    origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
+    origin: ReplicationOrigin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
 ) -> None:
     secret = secret_of(key)
     async with peer.follow(origin.live, secret, user_agent=origin.user_agent) as remote:
@@ -276,7 +276,7 @@ def _has_original(originals: Informer[Object], peering: Peering, replica: Key) -
     return originals.may_have(peering.original_of(replica))
 
 
-async def _run(origin: Origin, runner: Runner) -> None:
+async def _run(origin: ReplicationOrigin, runner: Runner) -> None:
     origin.runners.add(runner)
     try:
         await runner.run()
@@ -284,7 +284,7 @@ async def _run(origin: Origin, runner: Runner) -> None:
         origin.runners.discard(runner)
 
 
-async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
+async def _peering(origin: ReplicationOrigin, key: PeerKey, secret: Key) -> Peering:
     found = await origin.live.get_live(keys.SECRET, secret)
     annotations = objects.annotations(found) if found else {}
     default = naming.tenant_namespace(origin.cluster_id)
@@ -293,7 +293,7 @@ async def _peering(origin: Origin, key: PeerKey, secret: Key) -> Peering:
 
 
 def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
-    origin: Origin,
+    origin: ReplicationOrigin,
     peering: Peering,
     kind: Kind,
     remote: Cluster,
@@ -304,7 +304,7 @@ def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
     replication = ReplicationReconciler(
         kind, peering, origin.cached, remote, origin.events, looks=sweeps
     )
-    withdrawal = WithdrawalReconciler(replication, replicas.synced.is_set)
+    withdrawal = RemovalReconciler(replication, replicas.synced.is_set)
     originals = Source(origin.informers[kind], _originals(here))
     copies = Source(replicas, lambda change: [peering.original_of(change.key)])
     return [
@@ -325,7 +325,7 @@ def _originals(key: PeerKey) -> Callable[[Change[Object]], list[Key]]:
 
 
 async def _watch_over(
-    origin: Origin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
+    origin: ReplicationOrigin, key: PeerKey, replicas: dict[Kind, Informer[PackedWhole]]
 ) -> None:
     """Tell on the objects of a peer that it does not answer, once each time."""
     is_told = False
@@ -360,7 +360,7 @@ def _is_silent(replicas: Informer[PackedWhole]) -> bool:
     return not replicas.synced.is_set() or replicas.age_s() > UNREACHABLE_S
 
 
-def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
+def _tell(origin: ReplicationOrigin, key: PeerKey, reason: str, message: str) -> None:
     logger.warning("peer changed", extra={"cluster": key.cluster_id, "reason": reason})
     type_: Literal["Normal", "Warning"] = "Normal" if reason == "PeerReachable" else "Warning"
     for kind, informer in origin.informers.items():
@@ -370,7 +370,7 @@ def _tell(origin: Origin, key: PeerKey, reason: str, message: str) -> None:
 
 
 def controller(manager: Manager) -> Term:
-    origin = Origin(
+    origin = ReplicationOrigin(
         cluster_id=manager.cluster_id,
         live=manager.live,
         cached=manager.cached,
@@ -388,4 +388,4 @@ def controller(manager: Manager) -> Term:
         may_write=manager.may_write,
         excess=manager.excess,
     )
-    return lambda: [Peers(origin)]
+    return lambda: [ReplicatedPeers(origin)]

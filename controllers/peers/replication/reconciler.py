@@ -128,7 +128,7 @@ class ReplicationReconciler:
 
 
 @dataclass(frozen=True)
-class WithdrawalReconciler:
+class RemovalReconciler:
     """One local object that is to go, while the peer does not list its replicas.
 
     It lists none to a tenant that it drained or deleted: who waited for the list waited for ever.
