@@ -16,7 +16,7 @@ from apis import keys, objects, ownership, policies
 from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Term
-from controllers.watches import View, cached
+from controllers.watches import Lister, cached
 from kube.cluster import Cluster
 from kube.informer import Change
 from kube.runner import Runner, Source
@@ -62,9 +62,9 @@ class ObjectQuotaReconciler:
 
     cluster: Cluster
     account: Key
-    tenants: View
-    policies: View
-    bindings: View
+    tenants: Lister
+    policies: Lister
+    bindings: Lister
     """What gives this process its rights there comes first."""
     clock: Callable[[], float] = time.monotonic
     _are_counted: bool = False

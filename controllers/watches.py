@@ -132,12 +132,12 @@ def _within(those: Informer[Any], namespace: str) -> list[Key]:
 
 T = TypeVar("T")
 
-View: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
-"""Read only. What a view lacks may exist: anybody who deletes for that reason asks the server."""
+Lister: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
+"""Read only. What a lister lacks may exist: anybody who deletes for that reason asks the server."""
 
 
-def cached(informer: Informer[Object]) -> View:
-    """Return the view that an informer keeps: no request at all."""
+def cached(informer: Informer[Object]) -> Lister:
+    """Return the lister of what an informer keeps: no request at all."""
 
     async def items() -> Mapping[Key, Object]:
         return informer.items()
@@ -157,8 +157,8 @@ def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:
     return lambda name: ownership.consumer_of(namespaces.get(Key("", name)))
 
 
-def live(cluster: Cluster, of: Selection[Object]) -> View:
-    """Return the view that lists each time it is asked."""
+def live(cluster: Cluster, of: Selection[Object]) -> Lister:
+    """Return the lister that asks the server each time."""
 
     async def items() -> Mapping[Key, Object]:
         return (await cluster.list(of)).items

@@ -15,7 +15,7 @@ from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import watches, writes
 from controllers.manager import Manager, Term
-from controllers.watches import View
+from controllers.watches import Lister
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.informer import Change
@@ -32,7 +32,7 @@ class NonceReconciler:
     """One Secret of one of the two names; every other Secret is somebody else's."""
 
     cluster: Cluster
-    secrets: View
+    secrets: Lister
     """Those of tenant namespaces: one that is not seen yet brings us back."""
     cluster_id: str
     private_key: bytes = field(repr=False)

@@ -142,7 +142,7 @@ class Half:
         await self.fake.create(kind, named(kind, Key("liqo", default), spec=spec))
         await ensure_namespace(self.fake, keys.NODE_LEASE_NAMESPACE)
 
-    def view(self, kind: Kind) -> watches.View:
+    def view(self, kind: Kind) -> watches.Lister:
         return watches.live(self.fake, Selection(kind, Object))
 
     def cached(self, kind: Kind) -> dict[Key, Object]:

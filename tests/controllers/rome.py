@@ -54,7 +54,7 @@ class Rome:
         self.set_back_s += seconds
 
     def world(self) -> NamespaceOffloadingListers:
-        def of(selection: Selection[Object]) -> watches.View:
+        def of(selection: Selection[Object]) -> watches.Lister:
             return watches.live(self.cluster, selection)
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
@@ -65,7 +65,7 @@ class Rome:
             bindings=of(Selection(keys.ROLE_BINDING, Object, self.namespace)),
         )
 
-    def of_tenants(self, kind: Kind) -> watches.View:
+    def of_tenants(self, kind: Kind) -> watches.Lister:
         """Return what is in the tenant namespaces of this test."""
 
         async def items() -> Mapping[Key, Object]:

@@ -65,7 +65,7 @@ class Provider:
     def elected(self, standard: GrantDefaults | None = None) -> GrantsReconciler:
         """Return the loop of a new leader."""
 
-        def all_(kind: Any) -> watches.View:
+        def all_(kind: Any) -> watches.Lister:
             return watches.live(self.cluster, Selection(kind, dict))
 
         return GrantsReconciler(

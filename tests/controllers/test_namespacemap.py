@@ -50,7 +50,7 @@ class Milan:
         )
 
     def observed(self) -> NamespaceMapListers:
-        def of(kind: Kind, labels: str = "") -> watches.View:
+        def of(kind: Kind, labels: str = "") -> watches.Lister:
             return watches.live(self.cluster, Selection(kind, Object, labels=labels))
 
         return NamespaceMapListers(

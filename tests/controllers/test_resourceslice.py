@@ -509,7 +509,7 @@ class Provider:
         self.where = Key(naming.tenant_namespace("rome"), "mypool")
         self.told = Told(self.cluster)
 
-        def all_(kind: Any) -> watches.View:
+        def all_(kind: Any) -> watches.Lister:
             return watches.live(self.cluster, Selection(kind, dict))
 
         self.loop = ReplicaReconciler(

@@ -12,7 +12,7 @@ from controllers import watches, writes
 from controllers.authentication.identity import forge
 from controllers.authentication.identity.forge import IdentityRefusedError
 from controllers.manager import Manager, Term
-from controllers.watches import View
+from controllers.watches import Lister
 from kube import kubeconfig
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -32,7 +32,7 @@ class IdentityReconciler:
     """One Identity: its Secret is always what its spec says, and goes when nothing needs it."""
 
     cluster: Cluster
-    secrets: View
+    secrets: Lister
     """Those of tenant namespaces: one that is not seen yet brings us back."""
     private_key: bytes = field(repr=False)
     events: Recorder

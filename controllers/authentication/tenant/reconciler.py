@@ -17,7 +17,7 @@ from controllers.authentication.issuing.issuer import IssuedCertificate, Issuer,
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import TenantRefusedError
 from controllers.manager import Manager, Term
-from controllers.watches import View
+from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
 from kube.events import Recorder
@@ -53,10 +53,10 @@ class TenantListers:
 
     all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
     """Of the whole cluster, no matter who made them."""
-    our_bindings: View
+    our_bindings: Lister
     """RoleBindings that are labelled as made by us for a peer."""
-    secrets: View
-    namespaces: View
+    secrets: Lister
+    namespaces: Lister
     """Tenant namespaces and twins."""
 
 
@@ -66,7 +66,7 @@ class TenantReconciler:
     def __init__(  # noqa: PLR0913  # all by keyword
         self,
         cluster: Cluster,
-        observed: TenantListers,
+        listers: TenantListers,
         issuer: Issuer,
         *,
         cluster_id: str,
@@ -74,7 +74,7 @@ class TenantReconciler:
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._issuer = issuer
         self._cluster_id = cluster_id
         self._events = events
@@ -134,7 +134,7 @@ class TenantReconciler:
     async def _collision(self, cluster_id: str) -> str:
         """Return why the cluster ID is somebody else's; by the server's word, not the cache's."""
         there = list[tuple[Kind, Binding]]()
-        for kind, key in forge.colliding(cluster_id, self._observed.all_bindings()):
+        for kind, key in forge.colliding(cluster_id, self._listers.all_bindings()):
             found = await self._cluster.get_live(kind, key)
             there += [(kind, Binding.of(found))] if found else []
             if why := forge.collision(cluster_id, there):
@@ -195,7 +195,7 @@ class TenantReconciler:
             nonce = forge.nonce_in(found)
             return bool(nonce) and forge.is_used(obj, nonce)
 
-        cached = (await self._observed.secrets()).get(where)
+        cached = (await self._listers.secrets()).get(where)
         if cached is not None and is_used(cached):
             await writes.remove(self._cluster, keys.SECRET, where, is_ours=is_used)
 
@@ -216,7 +216,7 @@ class TenantReconciler:
         ]
         elsewhere = [
             (keys.ROLE_BINDING, key)
-            for key, binding in (await self._observed.our_bindings()).items()
+            for key, binding in (await self._listers.our_bindings()).items()
             if forge.is_of(tenant.cluster_id, binding)
         ]
 
@@ -268,7 +268,7 @@ class TenantReconciler:
         are = "are being removed" if left.failures else "are removed"
         message = f"rights and objects of the consumer {are}"
         if left:
-            twins = (await self._observed.namespaces()).values()
+            twins = (await self._listers.namespaces()).values()
             message += f"; {forge.going(left.objects, twins, tenant.cluster_id)}"
         if left.failures:
             message += f"; {forge.failing(left.failures)}"

@@ -33,7 +33,7 @@ from controllers.granting.grants.forge.grants import (
 )
 from controllers.granting.grants.ledger import POLICY, Ledgers
 from controllers.manager import Manager, Term
-from controllers.watches import View
+from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import (
     BusyError,
@@ -64,9 +64,9 @@ logger = logging.getLogger(__name__)
 class GrantListers:
     """What the process knows of whole kinds, read only."""
 
-    tenants: View
-    policies: View
-    storage_classes: View
+    tenants: Lister
+    policies: Lister
+    storage_classes: Lister
     free: Callable[[frozenset[str]], Resources | None]
     """What is free, the pods of these users not counted; None while it is not known yet."""
 
@@ -96,7 +96,7 @@ class GrantsReconciler:
     def __init__(  # noqa: PLR0913  # all by name
         self,
         cluster: Cluster,
-        observed: GrantListers,
+        listers: GrantListers,
         *,
         standard: GrantDefaults,
         term: str,
@@ -104,7 +104,7 @@ class GrantsReconciler:
         clock: Callable[[], datetime],
         tick: Callable[[], float],
     ) -> None:
-        self._cluster, self._observed = cluster, observed
+        self._cluster, self._listers = cluster, listers
         self._standard = standard
         self._events, self._clock = events, clock
         self._ledgers = Ledgers(cluster, term, tick)
@@ -149,7 +149,7 @@ class GrantsReconciler:
             if claim.is_shared
         )
         self.is_shared = bool(users)
-        free = self._observed.free(users) if users else {}
+        free = self._listers.free(users) if users else {}
         if free is None:
             return None
         shares = division.divide(claims.values(), free)
@@ -188,7 +188,7 @@ class GrantsReconciler:
             self._cluster.list(Selection(keys.QUOTA, Object)),
             self._cluster.list(watches.TENANTS),
         )
-        known = dict(await self._observed.policies())
+        known = dict(await self._listers.policies())
         known.pop(POLICY, None)
         if policy is not None:
             known[POLICY] = policy
@@ -209,8 +209,8 @@ class GrantsReconciler:
         seen = GrantInputs(
             slices=(await self._cluster.list(_REPLICAS)).items,
             quotas={},
-            tenants=await self._observed.tenants(),
-            policies=await self._observed.policies(),
+            tenants=await self._listers.tenants(),
+            policies=await self._listers.policies(),
             ledger={},
         )
         refusal = grants.withheld(error.said, is_kind=isinstance(error, NotFoundError))
@@ -223,7 +223,7 @@ class GrantsReconciler:
     async def _write_all(
         self, look: _GrantState, entries: Mapping[Key, LedgerEntry], unbooked: Collection[str]
     ) -> list[Exception]:
-        storage = grants.storage_classes((await self._observed.storage_classes()).values())
+        storage = grants.storage_classes((await self._listers.storage_classes()).values())
 
         async def write(one: SliceRequest) -> None:
             key = one.claim.key

@@ -14,7 +14,7 @@ from controllers import watches, writes
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice import forge
 from controllers.manager import Manager, Term
-from controllers.watches import View
+from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
 from kube.events import Recorder
@@ -198,8 +198,8 @@ def _secret_of(identity: Object | None) -> str:
 class SliceListers:
     """What the process knows of whole kinds, read only."""
 
-    tenants: View
-    secrets: View
+    tenants: Lister
+    secrets: Lister
     """Those of tenant namespaces."""
 
 
@@ -208,7 +208,7 @@ class ReplicaReconciler:
     """One replica. Nothing is signed for whom the Tenant's own controller does not let in."""
 
     cluster: Cluster
-    observed: SliceListers
+    listers: SliceListers
     issuer: Issuer
     events: Recorder
     clock: Callable[[], datetime]
@@ -231,7 +231,7 @@ class ReplicaReconciler:
     async def _tenant(self, obj: Object, consumer: str) -> Tenant | None:
         where = objects.key_of(obj).namespace
         found = [
-            one for key, one in (await self.observed.tenants()).items() if key.namespace == where
+            one for key, one in (await self.listers.tenants()).items() if key.namespace == where
         ]
         for one in found:
             try:
@@ -273,7 +273,7 @@ class ReplicaReconciler:
     async def _forget(self, key: Key) -> None:
         """Delete the certificate of a slice that is gone."""
         where = Key(key.namespace, naming.remote_certificate(key.name))
-        if where not in await self.observed.secrets():
+        if where not in await self.listers.secrets():
             return
         consumer = await watches.peer_in(self.cluster, key.namespace)
         if consumer and await self.cluster.get_live(KIND, key) is None:
@@ -317,9 +317,9 @@ def controller(manager: Manager) -> Term:
             manager.events,
             manager.namespace,
         )
-        observed = SliceListers(watches.cached(tenants), watches.cached(secrets))
+        listers = SliceListers(watches.cached(tenants), watches.cached(secrets))
         provider = ReplicaReconciler(
-            manager.cached, observed, manager.issuer, manager.events, manager.clock
+            manager.cached, listers, manager.issuer, manager.events, manager.clock
         )
         workers = manager.limits.workers
         return [

@@ -25,7 +25,7 @@ from controllers.offloading.namespacemap.forge import (
     NamespaceRefusedError,
 )
 from controllers.pace import Pace
-from controllers.watches import Keys, View
+from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, KubeError, NotFoundError
 from kube.events import Recorder
@@ -51,10 +51,10 @@ logger = logging.getLogger(__name__)
 class NamespaceMapListers:
     """What the process knows of whole kinds, read only."""
 
-    namespaces: View
-    bindings: View
-    policies: View
-    tenants: View
+    namespaces: Lister
+    bindings: Lister
+    policies: Lister
+    tenants: Lister
     all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
     """Of the whole cluster, no matter who made them."""
 
@@ -80,14 +80,14 @@ class NamespaceMapReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: NamespaceMapListers,
+        listers: NamespaceMapListers,
         *,
         account: Key,
         events: Recorder,
         pace: Pace | None = None,
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._account = account
         self._events = events
         self._written = Written()
@@ -119,7 +119,7 @@ class NamespaceMapReconciler:
         where = Key("", obj["metadata"]["namespace"])
         try:
             tenant = forge.tenant(await self._cluster.get(keys.NAMESPACE, where), obj)
-            forge.check_welcome(tenant, (await self._observed.tenants()).values())
+            forge.check_welcome(tenant, (await self._listers.tenants()).values())
         except NamespaceRefusedError as error:
             self._events.event(KIND, obj, "Warning", error.reason, str(error))
             raise TerminalError(error.reason, str(error)) from error
@@ -127,13 +127,13 @@ class NamespaceMapReconciler:
 
     async def _policy(self, obj: Object, tenant: MapTenant) -> ProviderPolicy:
         try:
-            return policies.of((await self._observed.policies()).values(), tenant.cluster_id)
+            return policies.of((await self._listers.policies()).values(), tenant.cluster_id)
         except ValueError as error:
             self._events.event(KIND, obj, "Warning", "InvalidPolicy", str(error))
             raise TerminalError("InvalidPolicy", str(error)) from error
 
     async def _look(self, obj: Object, tenant: MapTenant, policy: ProviderPolicy) -> _MapState:
-        found = await self._observed.namespaces()
+        found = await self._listers.namespaces()
         given = self._given[objects.key_of(obj).namespace]
         twins = RemoteNamespaces(
             self._cluster,
@@ -143,15 +143,15 @@ class NamespaceMapReconciler:
             found,
             given=given,
             account=self._account,
-            bindings=self._observed.all_bindings,
+            bindings=self._listers.all_bindings,
         )
         return _MapState(obj, twins, {}, [])
 
     async def _serve(self, look: _MapState) -> bool:
         """Serve who is not served yet, who was never answered first; whether there are more."""
         parsed, missing = NamespaceMap.parse(look.obj), {}
-        namespaces = await self._observed.namespaces()
-        bindings = await self._observed.bindings()
+        namespaces = await self._listers.namespaces()
+        bindings = await self._listers.bindings()
         for local, name in parsed.desired.items():
             names = (look.obj["metadata"]["namespace"], self._account.name)
             bound = [bindings.get(Key(name, each)) for each in names]
@@ -185,7 +185,7 @@ class NamespaceMapReconciler:
 
     async def _remove(self, look: _MapState, is_ready: _IsReady | None = None) -> None:
         """Delete the twins that nobody wants, once ready; the entries of those still going stay."""
-        owned = (await self._observed.namespaces()).values()
+        owned = (await self._listers.namespaces()).values()
         going = forge.leftovers(look.obj, owned)
         current = NamespaceMap.parse(look.obj).current
 

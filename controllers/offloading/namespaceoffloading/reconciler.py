@@ -17,7 +17,7 @@ from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.virtualnode.forge import rights
-from controllers.watches import Keys, View
+from controllers.watches import Keys, Lister
 from kube.cluster import Cluster
 from kube.errors import ForbiddenError, InvalidError, KubeError
 from kube.events import Recorder
@@ -44,10 +44,10 @@ logger = logging.getLogger(__name__)
 class NamespaceOffloadingListers:
     """What the process knows of all peers: whole kinds, read only."""
 
-    namespace_maps: View
-    virtual_nodes: View
-    nodes: View
-    bindings: View
+    namespace_maps: Lister
+    virtual_nodes: Lister
+    nodes: Lister
+    bindings: Lister
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class NamespaceOffloadingReconciler:
     def __init__(  # noqa: PLR0913  # what it looks at, whom it tells, and two clocks
         self,
         cluster: Cluster,
-        observed: NamespaceOffloadingListers,
+        listers: NamespaceOffloadingListers,
         *,
         cluster_id: str,
         events: Recorder,
@@ -77,7 +77,7 @@ class NamespaceOffloadingReconciler:
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._cluster_id = cluster_id
         self._events = events
         self._clock, self._tick = clock, tick
@@ -125,7 +125,7 @@ class NamespaceOffloadingReconciler:
 
     async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
         virtual_nodes = await self._virtual_nodes()
-        nodes = await self._observed.nodes()
+        nodes = await self._listers.nodes()
         chosen = forge.selected(offloading.cluster_selector, virtual_nodes, nodes)
         await self._label(namespace, obj, offloading)
         name = offloading.remote_name(namespace, self._cluster_id)
@@ -249,7 +249,7 @@ class NamespaceOffloadingReconciler:
     async def _bound(self, namespace: str) -> dict[Key, str]:
         return {
             key: rights.virtual_node_of(binding)
-            for key, binding in (await self._observed.bindings()).items()
+            for key, binding in (await self._listers.bindings()).items()
             if key.namespace == namespace and rights.is_for_offloading(binding)
         }
 
@@ -258,13 +258,13 @@ class NamespaceOffloadingReconciler:
         await writes.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
 
     async def _virtual_nodes(self) -> list[VirtualNode]:
-        found = await self._observed.virtual_nodes()
+        found = await self._listers.virtual_nodes()
         return [VirtualNode.parse(found[key]) for key in sorted(found)]
 
     async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, MappedCluster]:
         staying = {
             key
-            for key, obj in (await self._observed.virtual_nodes()).items()
+            for key, obj in (await self._listers.virtual_nodes()).items()
             if not objects.is_terminating(obj)
         }
         return {
@@ -282,7 +282,7 @@ class NamespaceOffloadingReconciler:
     async def _maps(self) -> dict[str, Object]:
         """Return the map of each cluster: the one called like it, where its tenant namespace is."""
         found = {}
-        for key, each in (await self._observed.namespace_maps()).items():
+        for key, each in (await self._listers.namespace_maps()).items():
             if key.name != ownership.destination(each) or objects.is_terminating(each):
                 continue
             if key.name == await watches.peer_in(self._cluster, key.namespace):
@@ -508,7 +508,7 @@ def controller(manager: Manager) -> Term:
     virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
     nodes = manager.informer(watches.NODES)
     bindings = manager.informer(watches.ROLE_BINDINGS)
-    observed = NamespaceOffloadingListers(
+    listers = NamespaceOffloadingListers(
         namespace_maps=watches.cached(namespace_maps),
         virtual_nodes=watches.cached(virtual_nodes),
         nodes=watches.cached(nodes),
@@ -526,7 +526,7 @@ def controller(manager: Manager) -> Term:
     def runner() -> Runner:
         reconciler = NamespaceOffloadingReconciler(
             manager.cached,
-            observed,
+            listers,
             cluster_id=manager.cluster_id,
             events=manager.events,
             clock=manager.clock,

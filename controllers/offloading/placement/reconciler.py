@@ -17,7 +17,7 @@ from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import NONE, SELECTIONS, Policies, PolicySummary
-from controllers.watches import Keys, View
+from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection, Watched
 from kube.events import Recorder
 from kube.informer import Change, Informer
@@ -37,8 +37,8 @@ KIND: Final = keys.NAMESPACE_OFFLOADING
 class PlacementListers:
     """What the process knows of whole kinds: the virtual nodes and policies, read only."""
 
-    nodes: View
-    virtual_nodes: View
+    nodes: Lister
+    virtual_nodes: Lister
     are_shown: Callable[[Key, Iterable[Key]], bool]
     """Whether we are told when one of the pods that wait is bound (``Waiting``)."""
     policies: Callable[[str, Iterable[VirtualNode]], Awaitable[PolicySummary]]
@@ -51,13 +51,13 @@ class PlacementReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: PlacementListers,
+        listers: PlacementListers,
         *,
         events: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._events = events
         self._clock = clock
         self._looked: dict[Key, int] = {}
@@ -67,10 +67,10 @@ class PlacementReconciler:
         offloading = None if obj is None else _understood(obj)
         if obj is None or offloading is None:
             self._looked.pop(key, None)
-            self._observed.are_shown(key, ())
+            self._listers.are_shown(key, ())
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
-        out = forge.misplaced(offloading, pods, await self._observed.nodes())
+        out = forge.misplaced(offloading, pods, await self._listers.nodes())
         leaving = await self._leaving(obj, offloading, pods, out)
         if leaving and not await self._is_labelled(key.namespace):
             return UNLABELLED_S
@@ -78,7 +78,7 @@ class PlacementReconciler:
         await self._evict(obj, leaving, rule)
         await self._report(obj, offloading, out)
         waiting = map(objects.key_of, filter(forge.is_unbound, pods))
-        is_told = self._observed.are_shown(key, waiting)
+        is_told = self._listers.are_shown(key, waiting)
         return self._next(key, offloading, is_still=is_told and not out)
 
     async def _is_labelled(self, namespace: str) -> bool:
@@ -156,10 +156,10 @@ class PlacementReconciler:
     async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> PolicySummary:
         if offloading.strategy is Strategy.LOCAL:
             return NONE  # they hold for all its pods
-        virtual_nodes = map(VirtualNode.parse, (await self._observed.virtual_nodes()).values())
-        nodes = await self._observed.nodes()
+        virtual_nodes = map(VirtualNode.parse, (await self._listers.virtual_nodes()).values())
+        nodes = await self._listers.nodes()
         chosen = selection.selected_nodes(offloading.cluster_selector, virtual_nodes, nodes)
-        return await self._observed.policies(namespace, chosen)
+        return await self._listers.policies(namespace, chosen)
 
     def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:
         """Look once more after each change: pods may be on their way that the old rules let in."""
@@ -201,14 +201,14 @@ def controller(manager: Manager) -> Term:
 
     def loops() -> list[Loop]:
         waiting = Waiting(manager.live)
-        observed = PlacementListers(
+        listers = PlacementListers(
             nodes=watches.cached(nodes),
             virtual_nodes=watches.cached(virtual_nodes),
             are_shown=waiting.are_shown,
             policies=policies.found,
         )
         reconciler = PlacementReconciler(
-            manager.cached, observed, events=manager.events, clock=manager.clock
+            manager.cached, listers, events=manager.events, clock=manager.clock
         )
         runner = Runner("placement", reconciler, sources, workers=manager.limits.workers)
         waiting.subscribe(runner.enqueue)

@@ -12,7 +12,7 @@ from controllers import watches, writes
 from controllers.manager import Manager, Term
 from controllers.offloading.namespaceoffloading.forge import READY
 from controllers.offloading.storage import forge
-from controllers.watches import Keys, View
+from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
 from kube.informer import Change, Informer
@@ -200,7 +200,7 @@ class PlaceholderReconciler:
     ever. Source: Kubernetes, "Storage Object in Use Protection".
     """
 
-    def __init__(self, cluster: Cluster, *, maps: View, events: Recorder) -> None:
+    def __init__(self, cluster: Cluster, *, maps: Lister, events: Recorder) -> None:
         self._cluster, self._maps, self._events = cluster, maps, events
 
     async def reconcile(self, key: Key) -> float | None:

@@ -17,7 +17,7 @@ from controllers.manager import Manager, Term
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.offloading.virtualnode.forge.rights import Desired
-from controllers.watches import Keys, View
+from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError, KubeError
 from kube.events import Recorder
@@ -39,8 +39,8 @@ State = tuple[str, str, str]
 class VirtualNodeListers:
     """What the process knows of whole kinds, read only."""
 
-    virtual_nodes: View
-    bindings: View
+    virtual_nodes: Lister
+    bindings: Lister
     is_gone: Callable[[str], bool]
     """Whether a cluster is gone for good: its pods are lost, and nobody waits for them."""
 
@@ -60,14 +60,14 @@ class VirtualNodeReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: VirtualNodeListers,
+        listers: VirtualNodeListers,
         *,
         local: LocalCluster,
         events: Recorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._local = local
         self._events = events
         self._clock = clock
@@ -78,7 +78,7 @@ class VirtualNodeReconciler:
         if obj is None:
             return None
         virtual_node = VirtualNode.parse(obj)
-        others = (await self._observed.virtual_nodes()).values()
+        others = (await self._listers.virtual_nodes()).values()
         if elder := lifecycle.elder(obj, others):
             return await self._yield_name(obj, virtual_node, elder)
         if objects.is_terminating(obj):
@@ -126,7 +126,7 @@ class VirtualNodeReconciler:
             return await self._remove_node(obj, virtual_node, states)
         states[lifecycle.NODE] = lifecycle.node_state(creates, node)
         await self._report(obj, states)
-        if self._observed.is_gone(virtual_node.cluster_id):
+        if self._listers.is_gone(virtual_node.cluster_id):
             await self._let_pods_go(virtual_node)
             return DRAIN_POLL_S
         return None
@@ -228,7 +228,7 @@ class VirtualNodeReconciler:
         given_up = await self._given_up(virtual_node, node) if node else None
         if given_up is not None and given_up <= self._clock():
             return await self._abandon(obj, virtual_node, leaving)
-        if self._observed.is_gone(virtual_node.cluster_id):
+        if self._listers.is_gone(virtual_node.cluster_id):
             writes.raise_all(await writes.each(leaving, self._lose))
             return NodeDrain()
         is_over = bool(leaving) and await self._has_waited(obj, virtual_node)
@@ -268,7 +268,7 @@ class VirtualNodeReconciler:
         the sake of other virtual nodes.
         """
         named_so = await self._cluster.get_live(keys.NODE, Key("", virtual_node.name))
-        if named_so is not None or self._observed.is_gone(virtual_node.cluster_id):
+        if named_so is not None or self._listers.is_gone(virtual_node.cluster_id):
             return True  # another node's pods, or nobody left to end them
         pods = await self._pods_on(virtual_node)
         return not any([await self._is_ending(pod) for pod in pods])
@@ -352,7 +352,7 @@ class VirtualNodeReconciler:
         is_ours = rights.is_of(virtual_node)
         elsewhere = [
             Desired(keys.ROLE_BINDING, binding)
-            for binding in (await self._observed.bindings()).values()
+            for binding in (await self._listers.bindings()).values()
             if is_ours(binding)
         ]
         at_home = rights.at_home(virtual_node)

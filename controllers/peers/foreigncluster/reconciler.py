@@ -14,7 +14,7 @@ from controllers.manager import Manager, Term
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
 from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
-from controllers.watches import View
+from controllers.watches import Lister
 from kube import errors, version
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, KubeError
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 class ForeignClusterListers:
     """All that tells about peers."""
 
-    namespaces: View
-    tenants: View
-    identities: View
-    slices: View
-    virtual_nodes: View
-    deployments: View
-    nodes: View
+    namespaces: Lister
+    tenants: Lister
+    identities: Lister
+    slices: Lister
+    virtual_nodes: Lister
+    deployments: Lister
+    nodes: Lister
 
     async def of(self, cluster_id: str, reach: APIServerHealth | None = None) -> PeerFacts:
         """Return what there is about one cluster."""
@@ -76,20 +76,20 @@ class ForeignClusterReconciler:
     def __init__(
         self,
         cluster: Cluster,
-        observed: ForeignClusterListers,
+        listers: ForeignClusterListers,
         *,
         reach: Callable[[str], APIServerHealth | None],
         version: str,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
-        self._observed = observed
+        self._listers = listers
         self._reach = reach
         self._version = version
         self._clock = clock
 
     async def reconcile(self, key: Key) -> float | None:
-        facts = await self._observed.of(key.name, self._reach(key.name))
+        facts = await self._listers.of(key.name, self._reach(key.name))
         found = await self._cluster.get(KIND, key)
         if found is None:
             await self._create(facts)
@@ -157,7 +157,7 @@ _TELLING: Final = {
 def controller(manager: Manager) -> Term:
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
     informers["deployments"] = manager.beside_virtual_nodes(watches.DEPLOYMENTS)
-    observed = ForeignClusterListers(
+    listers = ForeignClusterListers(
         **{name: watches.cached(each) for name, each in informers.items()}
     )
     slices = Source(informers["slices"])
@@ -180,7 +180,7 @@ def controller(manager: Manager) -> Term:
             return forge.within(checks.reach(cluster_id), manager.excess.of(cluster_id))
 
         reconciler = ForeignClusterReconciler(
-            manager.cached, observed, reach=reach, version=version.own(), clock=manager.clock
+            manager.cached, listers, reach=reach, version=version.own(), clock=manager.clock
         )
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
         manager.excess.tell(lambda cluster_id: runner.enqueue(Key("", cluster_id)))
