@@ -128,7 +128,7 @@ def _within(those: Informer[Any], namespace: str) -> list[Key]:
     return [key for key in those.items() if key.namespace == namespace]
 
 
-# All objects of a selection at once: out of an informer in the process, by a list in a test -------
+# All objects of a kind at once, out of an informer -----------------------------------------------
 
 T = TypeVar("T")
 
@@ -155,15 +155,6 @@ def each_of(informers: Mapping[Kind, Informer[T]]) -> Iterator[tuple[Kind, T]]:
 def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:
     """Return what tells whose pods run in the namespace of a name; empty where it is no twin."""
     return lambda name: ownership.consumer_of(namespaces.get(Key("", name)))
-
-
-def live(cluster: Cluster, of: Selection[Object]) -> Lister:
-    """Return the lister that asks the server each time."""
-
-    async def items() -> Mapping[Key, Object]:
-        return (await cluster.list(of)).items
-
-    return items
 
 
 # Whose a namespace is: the provider's own record, which no consumer can write ---------------------

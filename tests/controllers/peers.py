@@ -49,7 +49,7 @@ from kube.reconcile import Reconciler, TerminalError
 from liqoctl.clusters import Side
 from liqoctl.output import Progress
 from tests import signers
-from tests.controllers.support import ensure_namespace
+from tests.controllers.support import ensure_namespace, live_lister
 from tests.fakes import FakeCluster
 
 NOW = clock.now().replace(microsecond=0)
@@ -143,7 +143,7 @@ class Half:
         await ensure_namespace(self.fake, keys.NODE_LEASE_NAMESPACE)
 
     def view(self, kind: Kind) -> watches.Lister:
-        return watches.live(self.fake, Selection(kind, Object))
+        return live_lister(self.fake, Selection(kind, Object))
 
     def cached(self, kind: Kind) -> dict[Key, Object]:
         return {key: obj for (each, key), obj in self.fake.everything().items() if each == kind}

@@ -16,6 +16,7 @@ from tests.controllers.support import (
     NOW,
     Ledger,
     Told,
+    live_lister,
     local_map,
     offloading,
     settle,
@@ -55,7 +56,7 @@ class Rome:
 
     def world(self) -> NamespaceOffloadingListers:
         def of(selection: Selection[Object]) -> watches.Lister:
-            return watches.live(self.cluster, selection)
+            return live_lister(self.cluster, selection)
 
         virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
         return NamespaceOffloadingListers(

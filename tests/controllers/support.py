@@ -1,12 +1,13 @@
 """What the tests of all controllers share: a ledger of writes, a clock, builders of our kinds."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.namespacemap import forge
+from controllers.watches import Lister
 from kube.cluster import Cluster, Event, Listing, Selection
 from kube.errors import AlreadyExistsError, ConflictError
 from kube.events import Recorder
@@ -198,3 +199,12 @@ def replica_map(namespace: str, name: str, origin: str, desired: dict[str, str])
     }
     spec = {"desiredMapping": desired}
     return named(keys.NAMESPACE_MAP, Key(namespace, name), metadata={"labels": labels}, spec=spec)
+
+
+def live_lister(cluster: Cluster, of: Selection[Object]) -> Lister:
+    """Return the lister that asks the server each time."""
+
+    async def items() -> Mapping[Key, Object]:
+        return (await cluster.list(of)).items
+
+    return items

@@ -12,7 +12,6 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, named
 from certs import identity
-from controllers import watches
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
@@ -27,7 +26,7 @@ from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.controllers.slicereplicas import AUTHENTICATED, replica
-from tests.controllers.support import LATER, Ledger, make, settle
+from tests.controllers.support import LATER, Ledger, live_lister, make, settle
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +56,7 @@ async def granted(server: ClusterClient) -> None:
     made = replica(Key(AWAY, "mypool"), CONSUMER, "default", {})
     await make(server, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
     tenants, policies, classes = (
-        watches.live(server, Selection(kind, dict))
+        live_lister(server, Selection(kind, dict))
         for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.STORAGE_CLASS)
     )
     ledger = Ledger(server)

@@ -26,6 +26,7 @@ from tests.controllers.support import (
     Ledger,
     end,
     ensure_namespace,
+    live_lister,
     make,
     settle,
     there,
@@ -58,7 +59,7 @@ class Peer:
         self.reconciler = ForeignClusterReconciler(
             self.ledger,
             ForeignClusterListers(
-                **{field: watches.live(cluster, of) for field, of in seen.items()}
+                **{field: live_lister(cluster, of) for field, of in seen.items()}
             ),
             reach=lambda _: self.reach,
             version="0.1.0",

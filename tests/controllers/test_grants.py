@@ -30,7 +30,16 @@ from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.controllers.slicereplicas import AUTHENTICATED, replica
-from tests.controllers.support import LATER, Ledger, Told, ensure_namespace, make, settle, there
+from tests.controllers.support import (
+    LATER,
+    Ledger,
+    Told,
+    ensure_namespace,
+    live_lister,
+    make,
+    settle,
+    there,
+)
 from tests.fakes import FakeCluster
 
 ROME = "rome"
@@ -66,7 +75,7 @@ class Provider:
         """Return the loop of a new leader."""
 
         def all_(kind: Any) -> watches.Lister:
-            return watches.live(self.cluster, Selection(kind, dict))
+            return live_lister(self.cluster, Selection(kind, dict))
 
         return GrantsReconciler(
             self.cluster,

@@ -19,7 +19,7 @@ from controllers.authentication.nonce import NonceReconciler
 from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
 from kube import kubeconfig
 from kube.reconcile import Reconciler
-from tests.controllers.support import Ledger, Told, end, settle, there
+from tests.controllers.support import Ledger, Told, end, live_lister, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,11 +59,11 @@ class Rome:
 
     def nonces(self) -> NonceReconciler:
         events, dice = self.told.recorder, bytes
-        secrets = watches.live(self.cluster, watches.SECRETS)
+        secrets = live_lister(self.cluster, watches.SECRETS)
         return NonceReconciler(self.cluster, secrets, "rome", KEY, events, lambda: self.now, dice)
 
     def identities(self, *replicated: Object) -> IdentityReconciler:
-        secrets = watches.live(self.cluster, watches.SECRETS)
+        secrets = live_lister(self.cluster, watches.SECRETS)
         events = self.told.recorder
         return IdentityReconciler(self.cluster, secrets, KEY, events, lambda: replicated)
 

@@ -8,7 +8,6 @@ import pytest
 
 from apis import keys, objects, volumes
 from apis.objects import Key, Kind, Object, named
-from controllers import watches
 from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
     MOST_OF_TEXT,
@@ -24,7 +23,7 @@ from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
 from tests.controllers.storages import ASKED, HERE, bind, claim, world
-from tests.controllers.support import Ledger, Told, local_map, offloading
+from tests.controllers.support import Ledger, Told, live_lister, local_map, offloading
 from tests.controllers.whole import controlling
 from tests.kube.running import until_so
 
@@ -249,7 +248,7 @@ async def placeholder(cluster: Cluster, namespace: str, policy: str, *, bound: b
 
 def placeholders(cluster: Cluster) -> tuple[PlaceholderReconciler, Told]:
     told = Told(cluster)
-    maps = watches.live(cluster, Selection(keys.NAMESPACE_MAP, Object))
+    maps = live_lister(cluster, Selection(keys.NAMESPACE_MAP, Object))
     return PlaceholderReconciler(cluster, maps=maps, events=told.recorder), told
 
 

@@ -24,7 +24,16 @@ from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, ForbiddenError, NotReachableError
 from kube.reconcile import TerminalError
 from tests import factories
-from tests.controllers.support import Ledger, Told, end, make, replica_map, settle, there
+from tests.controllers.support import (
+    Ledger,
+    Told,
+    end,
+    live_lister,
+    make,
+    replica_map,
+    settle,
+    there,
+)
 from tests.fakes import FakeCluster
 
 ACCOUNT: Final = Key("liqo", keys.CONTROLLER_MANAGER)
@@ -51,7 +60,7 @@ class Milan:
 
     def observed(self) -> NamespaceMapListers:
         def of(kind: Kind, labels: str = "") -> watches.Lister:
-            return watches.live(self.cluster, Selection(kind, Object, labels=labels))
+            return live_lister(self.cluster, Selection(kind, Object, labels=labels))
 
         return NamespaceMapListers(
             of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),

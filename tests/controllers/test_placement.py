@@ -12,7 +12,6 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named, owner_reference
 from apis.offloading import VirtualNode
-from controllers import watches
 from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import SELECTIONS, Policies, PolicySummary
 from controllers.offloading.placement.reconciler import (
@@ -31,6 +30,7 @@ from tests.controllers.support import (
     Ledger,
     Told,
     ensure_namespace,
+    live_lister,
     offloading,
     settle,
     there,
@@ -56,8 +56,8 @@ class Rome:
         virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
         tenants = Selection(keys.VIRTUAL_NODE, Object, self.namespace)
         observed = PlacementListers(
-            watches.live(self.cluster, virtual),
-            watches.live(self.cluster, tenants),
+            live_lister(self.cluster, virtual),
+            live_lister(self.cluster, tenants),
             self.waiting.are_shown,
             self.found,
         )

@@ -22,7 +22,7 @@ from controllers.granting.resourceslice.reconciler import (
 from kube import errors
 from kube.cluster import Cluster, Selection
 from tests import factories, signers
-from tests.controllers.support import LATER, Ledger, Told, end, make, settle, there
+from tests.controllers.support import LATER, Ledger, Told, end, live_lister, make, settle, there
 from tests.fakes import FakeCluster
 
 KEY = identity.new_key()
@@ -510,7 +510,7 @@ class Provider:
         self.told = Told(self.cluster)
 
         def all_(kind: Any) -> watches.Lister:
-            return watches.live(self.cluster, Selection(kind, dict))
+            return live_lister(self.cluster, Selection(kind, dict))
 
         self.loop = ReplicaReconciler(
             self.cluster,

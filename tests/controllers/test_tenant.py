@@ -11,7 +11,7 @@ from apis.authentication import AuthParams, Binding
 from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
-from controllers import watches, writes
+from controllers import writes
 from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.reconciler import REFUSED_S, TenantListers, TenantReconciler
@@ -19,7 +19,17 @@ from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Listing, Selection
 from kube.errors import BusyError, InvalidError
 from tests import factories, signers
-from tests.controllers.support import Ledger, T, Told, end, ensure_namespace, make, settle, there
+from tests.controllers.support import (
+    Ledger,
+    T,
+    Told,
+    end,
+    ensure_namespace,
+    live_lister,
+    make,
+    settle,
+    there,
+)
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,9 +62,9 @@ class Milan:
             self.cluster,
             TenantListers(
                 lambda: self.bindings,
-                watches.live(self.fake, ours),
-                watches.live(self.fake, secrets),
-                watches.live(self.fake, Selection(keys.NAMESPACE, Object)),
+                live_lister(self.fake, ours),
+                live_lister(self.fake, secrets),
+                live_lister(self.fake, Selection(keys.NAMESPACE, Object)),
             ),
             Issuer(self.cluster, AdvertisedEndpoint(lambda: b"CA", address), lambda: self.now),
             cluster_id="milan",

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from controllers import objectquotas, watches
+from controllers import objectquotas
 from controllers.authentication.tenantrights import forge
 from controllers.authentication.tenantrights.reconciler import (
     NEEDING,
@@ -20,7 +20,7 @@ from kube.errors import NotReachableError
 from kube.informer import Change
 from kube.reconcile import TerminalError
 from tests import factories
-from tests.controllers.support import Ledger, end, settle, there
+from tests.controllers.support import Ledger, end, live_lister, settle, there
 from tests.fakes import FakeCluster
 
 ACCOUNT: Final = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
@@ -218,7 +218,7 @@ async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
         await fake.create(keys.ROLE_BINDING, named(keys.ROLE_BINDING, Key(name, ACCOUNT.name)))
     await fake.create(keys.TENANT, named(keys.TENANT, Key(SPACE, "milan"), spec={}))
     tenants, policies, bindings = (
-        watches.live(fake, Selection(kind, Object))
+        live_lister(fake, Selection(kind, Object))
         for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.ROLE_BINDING)
     )
     clock = itertools.count(step=objectquotas.UNCOUNTED_S).__next__

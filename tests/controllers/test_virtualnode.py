@@ -23,6 +23,7 @@ from tests.controllers.support import (
     Told,
     end,
     ensure_namespace,
+    live_lister,
     settle,
     there,
     virtual_node,
@@ -47,8 +48,8 @@ class Rome:
         self.reconciler = VirtualNodeReconciler(
             self.cluster,
             VirtualNodeListers(
-                watches.live(self.cluster, watches.VIRTUAL_NODES),
-                watches.live(self.cluster, BINDINGS),
+                live_lister(self.cluster, watches.VIRTUAL_NODES),
+                live_lister(self.cluster, BINDINGS),
                 self.gone.__contains__,
             ),
             local=LocalCluster("rome", self.tenant),
