@@ -29,7 +29,7 @@ from controllers.granting.grants import reconciler as grants
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.metricsapi import reconciler as metricsapi
 from controllers.granting.resourceslice import reconciler as resourceslice
-from controllers.manager import Controller, Informers, Limits, Manager, Term
+from controllers.manager import Controller, Informers, Limits, Manager, Setup
 from controllers.offloading.csrapproval import reconciler as csrapproval
 from controllers.offloading.namespacemap import reconciler as namespacemap
 from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
@@ -92,7 +92,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
             issuer=Issuer(live, _entrance(given, cluster), clock.now),
             private_key=await clusterid.ensure_key(cluster, given.namespace),
         )
-        terms = [controller(manager) for controller in CONTROLLERS]
+        setups = [controller(manager) for controller in CONTROLLERS]
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(events.run())
             for informer in manager.informers.all():
@@ -100,7 +100,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
             daemon.health.ready_when("caches", manager.informers.is_synced)
             await manager.informers.wait()
             daemon.settled()
-            work = functools.partial(_work, terms, daemon)
+            work = functools.partial(_work, setups, daemon)
             await (work() if election is None else election.lead(work))
 
 
@@ -117,9 +117,9 @@ def _election(given: "ControllerOptions", cluster: ClusterClient) -> Election | 
     return Election(cluster, Key(given.namespace, LEASE), given.identity)
 
 
-async def _work(terms: Sequence[Term], daemon: Process) -> None:
+async def _work(setups: Sequence[Setup], daemon: Process) -> None:
     """Do what only the leader does; all loops are made again each time it is elected."""
-    loops = [loop for term in terms for loop in term()]
+    loops = [loop for setup in setups for loop in setup()]
     with daemon.works(loops):
         async with asyncio.TaskGroup() as tasks:
             for loop in loops:

@@ -25,7 +25,7 @@ from kube.process import Loop
 
 T = TypeVar("T")
 
-Term: TypeAlias = Callable[[], list[Loop]]
+Setup: TypeAlias = Callable[[], list[Loop]]
 """Makes the loops of one controller, again each time this process is elected."""
 
 
@@ -228,5 +228,5 @@ class Manager:
         return self.informer(selection, may_lack=(errors.NotFoundError,))
 
 
-Controller: TypeAlias = Callable[[Manager], Term]
-"""What ``controller`` of each module is: asks for informers, returns its term."""
+Controller: TypeAlias = Callable[[Manager], Setup]
+"""What ``controller`` of each module is: asks for informers, returns its set-up."""

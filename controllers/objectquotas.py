@@ -15,7 +15,7 @@ from typing import Final
 from apis import keys, objects, ownership, policies
 from apis.objects import Key, Object
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister, cached
 from kube.cluster import Cluster
 from kube.informer import Change
@@ -106,7 +106,7 @@ class ObjectQuotaReconciler:
         return self._are_counted
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     namespaces = manager.informer(watches.PEER_NAMESPACES)
     tenants = manager.informer(watches.TENANTS)
     granted = manager.informer(watches.PROVIDER_POLICIES)

@@ -14,7 +14,7 @@ from apis import authentication, keys, nonces, objects, ownership
 from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster
 from kube.events import Recorder
@@ -116,7 +116,7 @@ def _read(secret: Object, field_: str) -> str:
 _NAMES = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     secrets = manager.tenant_secrets()
     namespaces = manager.informer(watches.PEER_NAMESPACES)
 

@@ -16,7 +16,7 @@ from certs import pki
 from controllers import watches, writes
 from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import IdentityRefusedError
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from kube.cluster import Cluster
 from kube.events import Recorder
 from kube.runner import Runner, Source
@@ -194,7 +194,7 @@ def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
 # Which changes concern which Renew ---------------------------------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     renews = manager.informer(watches.RENEWS)
     identities = manager.informer(watches.IDENTITIES)
     tenants = manager.informer(watches.TENANTS)

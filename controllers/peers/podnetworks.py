@@ -10,7 +10,7 @@ from typing import Final
 from apis import keys, networks
 from apis.networks import NodeAddresses
 from apis.objects import Key
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from kube import ownaddresses
 from kube.cluster import Cluster
 from kube.informer import Change
@@ -47,7 +47,7 @@ class PodNetworksReconciler:
 # Which changes concern what this cluster says of its pods' networks ------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     nodes = manager.informer(ownaddresses.NODES)
     where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
 

@@ -11,7 +11,7 @@ from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.authentication.identity import forge
 from controllers.authentication.identity.forge import IdentityRefusedError
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube import kubeconfig
 from kube.cluster import Cluster
@@ -155,7 +155,7 @@ def _answer(obj: Object) -> str:
 # Which changes concern which Identity, and which slice -------------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     identities = manager.informer(watches.IDENTITIES)
     slices = manager.informer(watches.RESOURCE_SLICES)
     replicated = [

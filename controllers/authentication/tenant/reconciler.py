@@ -16,7 +16,7 @@ from controllers.authentication.issuing.forge import CertificateRequest
 from controllers.authentication.issuing.issuer import IssuedCertificate, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import TenantRefusedError
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError
@@ -361,7 +361,7 @@ def _as_it_was(obj: Object) -> Tenant:
 # Which changes concern which Tenant --------------------------------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     tenants = manager.informer(watches.TENANTS)
     slices = manager.informer(watches.RESOURCE_SLICES)
     namespaces = manager.informer(watches.PEER_NAMESPACES)

@@ -8,7 +8,7 @@ from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import watches, writes
 from controllers.authentication.tenantrights import forge
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from kube.cluster import Cluster, Selection
 from kube.informer import Change
 from kube.runner import Runner, Source
@@ -76,7 +76,7 @@ class TenantRightsReconciler:
 # Which changes concern the rights in which tenant namespace --------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     namespaces = manager.informer(watches.PEER_NAMESPACES)
     bindings = manager.informer(watches.ROLE_BINDINGS)
     account = Key(manager.namespace, keys.CONTROLLER_MANAGER)

@@ -32,7 +32,7 @@ from controllers.granting.grants.forge.grants import (
     SliceRequest,
 )
 from controllers.granting.grants.ledger import POLICY, Ledgers
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import (
@@ -330,7 +330,7 @@ SETTLE_S: Final = 0.5
 """Changes of local pods are looked at together: each look reads all slices and Quotas."""
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     slices = manager.informer(watches.RESOURCE_SLICES)
     tenants = manager.informer(watches.TENANTS)
     policies = manager.informer(watches.PROVIDER_POLICIES)

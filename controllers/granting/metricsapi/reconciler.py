@@ -9,7 +9,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.writes import MANAGER
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -85,7 +85,7 @@ SERVICE: Final = Selection(
 )
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     where = Key(manager.namespace, keys.METRIC_AGENT)
     agents = Selection(
         keys.DEPLOYMENT,

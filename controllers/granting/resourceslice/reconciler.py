@@ -13,7 +13,7 @@ from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import watches, writes
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice import forge
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
@@ -288,7 +288,7 @@ class ReplicaReconciler:
 # Which changes concern which ResourceSlice, on either side ----------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     slices = manager.informer(watches.RESOURCE_SLICES)
     namespaces = manager.informer(watches.PEER_NAMESPACES)
     identities = manager.informer(watches.IDENTITIES)

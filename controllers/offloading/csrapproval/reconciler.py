@@ -10,7 +10,7 @@ from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from certs import csr
 from controllers import watches
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.csrapproval import forge
 from controllers.offloading.virtualnode.forge import lifecycle
 from controllers.watches import Keys
@@ -100,7 +100,7 @@ SIGNING_REQUESTS: Final = watches.every(
 )
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     requests = manager.informer(SIGNING_REQUESTS)
     nodes = manager.informer(watches.NODES)
     sources = [Source(requests), Source(nodes, by_node(requests))]

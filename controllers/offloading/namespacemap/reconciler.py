@@ -17,7 +17,7 @@ from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.policies import ProviderPolicy
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.namespacemap import forge
 from controllers.offloading.namespacemap.forge import (
     MapTenant,
@@ -500,7 +500,7 @@ def _is_full(obj: Object) -> bool:
 # Which changes concern which NamespaceMap of a consumer ------------------------------------------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
     namespaces = manager.informer(watches.PEER_NAMESPACES)
     bindings = manager.informer(watches.ROLE_BINDINGS)

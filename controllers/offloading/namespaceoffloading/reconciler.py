@@ -14,7 +14,7 @@ from apis import keys, nodeselector, objects, ownership
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.virtualnode.forge import rights
 from controllers.watches import Keys, Lister
@@ -501,7 +501,7 @@ AT_ONCE: Final = 16
 """So many namespaces at once, at least: their entries go into a map together."""
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     offloadings = manager.informer(watches.OFFLOADINGS)
     enabled = manager.informer(watches.ENABLED_NAMESPACES)
     namespace_maps = manager.informer(watches.NAMESPACE_MAPS)

@@ -11,7 +11,7 @@ import msgspec
 from apis import keys, objects
 from apis.objects import Key, Meta, Object
 from controllers.granting.grants.capacity import NODES, SlimNode
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.nodefailure import forge
 from kube.cluster import Cluster, Selection
 from kube.events import Recorder
@@ -76,7 +76,7 @@ PODS: Final = Selection(
 )
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     """Return the term of this controller; without its flag it has no loops."""
     if not manager.limits.is_node_failure_handled:
         return list

@@ -12,7 +12,7 @@ from apis.offloading import NamespaceOffloading, VirtualNode
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
@@ -184,7 +184,7 @@ def _understood(obj: Object) -> NamespaceOffloading | None:
 # Which changes may leave pods out of place, or policies where they hold for a part of them -------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     offloadings = manager.informer(watches.OFFLOADINGS)
     nodes = manager.informer(watches.NODES)
     virtual_nodes = manager.informer(watches.VIRTUAL_NODES)

@@ -12,7 +12,7 @@ from apis import apply, keys, networks, objects, ownership
 from apis.networks import NodeAddresses
 from apis.objects import Key, Meta, Object
 from controllers import watches
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from kube import errors, ownaddresses
@@ -159,7 +159,7 @@ class _Known:
         return any(Key("", name) in self.own.nodes.items() for name in names)
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
     peers = manager.informer(PEERS)
     namespaces = manager.informer(watches.PEER_NAMESPACES)

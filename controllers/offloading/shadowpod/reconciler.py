@@ -15,7 +15,7 @@ from apis.objects import Key, Object
 from apis.podpolicies import Policy
 from apis.quotas import Refusal
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.quota import ledger
 from controllers.offloading.quota import reconciler as quota
 from controllers.offloading.quota.ledger import Accounts
@@ -341,7 +341,7 @@ SHADOW_PODS: Final = Selection(keys.SHADOW_POD, SlimShadow)
 PODS: Final = Selection(keys.POD, SlimPod, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}")
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     """Return the term of this controller, and of that for Quotas."""
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
     sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]

@@ -9,7 +9,7 @@ import msgspec
 from apis import keys, objects, ownership, volumes
 from apis.objects import Key, Meta, Object
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.namespaceoffloading.forge import READY
 from controllers.offloading.storage import forge
 from controllers.watches import Keys, Lister
@@ -310,7 +310,7 @@ CLAIMS: Final = Selection(keys.PERSISTENT_VOLUME_CLAIM, SlimClaim)
 VOLUMES: Final = watches.every(keys.PERSISTENT_VOLUME)
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     claims, volumes = manager.informer(CLAIMS), manager.informer(VOLUMES)
     maps = manager.informer(watches.NAMESPACE_MAPS)
     offloadings = manager.informer(watches.OFFLOADINGS)

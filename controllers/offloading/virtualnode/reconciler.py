@@ -13,7 +13,7 @@ from apis.networks import Network, collapsed, pod_networks_of_identity
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalCluster
 from controllers.offloading.virtualnode.forge.rights import Desired
@@ -397,7 +397,7 @@ _MADE = (
 )
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
     nodes = manager.informer(watches.NODES)
     templates = watches.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)

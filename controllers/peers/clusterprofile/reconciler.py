@@ -6,7 +6,7 @@ from datetime import datetime
 from apis import keys, objects
 from apis.objects import Key, Object
 from controllers import watches, writes
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.peers.clusterprofile import forge
 from kube import errors
 from kube.cluster import Cluster
@@ -38,7 +38,7 @@ class ClusterProfileReconciler:
 # Which changes concern which ClusterProfile; without the flag, or the kind, nothing is done ------
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     """Return the term of this controller; without its flag it has no loops."""
     if not manager.limits.makes_profiles:
         return list

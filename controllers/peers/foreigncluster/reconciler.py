@@ -10,7 +10,7 @@ from typing import Final
 from apis import keys, objects, ownership
 from apis.objects import Key, Object
 from controllers import watches
-from controllers.manager import Manager, Term
+from controllers.manager import Manager, Setup
 from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
 from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
@@ -154,7 +154,7 @@ _TELLING: Final = {
 """What tells of peers, by the field of ``ForeignClusterListers``."""
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     informers = {name: manager.informer(selection) for name, selection in _TELLING.items()}
     informers["deployments"] = manager.beside_virtual_nodes(watches.DEPLOYMENTS)
     listers = ForeignClusterListers(

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from apis import foreignclusters, keys, naming, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import watches
-from controllers.manager import Manager, OversizedPeers, Term
+from controllers.manager import Manager, OversizedPeers, Setup
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import (
     FINALIZER,
@@ -369,7 +369,7 @@ def _tell(origin: ReplicationOrigin, key: PeerKey, reason: str, message: str) ->
                 origin.events.event(kind, obj, type_, reason, message)
 
 
-def controller(manager: Manager) -> Term:
+def controller(manager: Manager) -> Setup:
     origin = ReplicationOrigin(
         cluster_id=manager.cluster_id,
         live=manager.live,
