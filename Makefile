@@ -27,8 +27,8 @@ test: .venv/ready  ## All tests, those on real clusters beside the others
 	@$(MAKE) --no-print-directory -j 2 test-journeys test-others; status=$$?; \
 	$(PY) -m tests.shown .shown/others.json .shown/journeys.json && exit $$status
 
-# What does not end is ended, and shows where it was.
-BOUNDED := timeout --signal=ABRT --kill-after=30 4200
+# What does not end is interrupted, and shows what failed and where it was.
+BOUNDED := timeout --signal=INT --kill-after=120 4200
 test-others: .venv/ready  # fast ones, and those on API servers
 	$(BOUNDED) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
 
