@@ -132,7 +132,7 @@ class NamespaceMap:
     desired: dict[str, str] = field(default_factory=dict)
     current: dict[str, CurrentMapping] = field(default_factory=dict)
     offered: Object | None = None
-    """What the provider takes in twins, as ``apis.offers`` reads it; None where it does not say."""
+    """What the provider takes in twins, as its policy says; None where it does not say."""
 
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceMap":

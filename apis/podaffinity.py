@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from apis import ownership, validation
 from apis.objects import Object
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 
 KINDS: Final = ("podAffinity", "podAntiAffinity")
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -33,7 +33,7 @@ MOST: Final = 16
 FOREIGN: Final = "reaches over pods of others"
 
 
-def complaints(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+def complaints(value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the affinity of a pod."""
     affinity = validation.struct(value, "spec.pod.affinity")
     yield from _unknown(affinity, FIELDS, "affinity")
@@ -48,7 +48,7 @@ def complaints(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
         yield from _term(term, path, policy)
 
 
-def _term(term: Object, path: str, policy: Policy) -> Iterator[str]:
+def _term(term: Object, path: str, policy: PodPolicy) -> Iterator[str]:
     opened = policy.affinity_namespaces
     if ANY in opened:
         return

@@ -12,7 +12,7 @@ from typing import Final
 
 from apis import allowlist, keys, validation
 from apis.objects import Object
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 
 FIELDS: Final = ("accessModes", "resources", "storageClassName", "volumeMode")
 """What the spec of a claim says, by itself or in a template; all else is the provider's to say."""
@@ -26,7 +26,7 @@ STATIC: Final = "would take any volume that has no class"
 UNOFFERED: Final = "none of those offered"
 
 
-def complaints(volume: Object, path: str, policy: Policy) -> Iterator[str]:
+def complaints(volume: Object, path: str, policy: PodPolicy) -> Iterator[str]:
     """Yield what is not allowed in the template of ``volume``, if it is ephemeral."""
     ephemeral = validation.struct(volume.get("ephemeral"), f"spec.pod.{path}.ephemeral")
     where = f"{path}.ephemeral.volumeClaimTemplate"
@@ -79,7 +79,7 @@ def _unlisted(annotations: Mapping[str, str], opened: Iterable[str]) -> frozense
     return ours | allowlist.unsent(keys.PERSISTENT_VOLUME_CLAIM, annotations, opened)
 
 
-def _class(spec: Object, path: str, policy: Policy) -> Iterator[str]:
+def _class(spec: Object, path: str, policy: PodPolicy) -> Iterator[str]:
     """Yield that the class is not offered; without one it is the default class of the cluster."""
     said, offered = spec.get("storageClassName"), policy.storage_classes
     if said is None and (offered is None or policy.has_default_storage_class):

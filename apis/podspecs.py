@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from apis import podaffinity, podclaims, podfields, podsecurity, podvolumes, validation
 from apis.objects import Object
-from apis.podpolicies import MAX_GRACE_S, Policy
+from apis.providerpolicy import MAX_GRACE_S, PodPolicy
 from apis.validation import DeniedError
 
 DEFAULT_ACCOUNT: Final = "default"
@@ -28,7 +28,7 @@ _CURES: Final = {
 }
 """What to do, by words of the complaint; the first that is in it."""
 
-Check: TypeAlias = Callable[[Any, Object, Policy], Iterator[str]]
+Check: TypeAlias = Callable[[Any, Object, PodPolicy], Iterator[str]]
 """Yields what is wrong with a field's value, beginning with the field; sees the whole spec."""
 
 
@@ -39,7 +39,7 @@ class Field(NamedTuple):
     check: Check
 
 
-def judge(spec: Object, policy: Policy) -> None:
+def judge(spec: Object, policy: PodPolicy) -> None:
     """Refuse ``spec`` for the first field that is not allowed.
 
     Raises:
@@ -53,7 +53,7 @@ def cure(complaint: str) -> str:
     return next(text for words, text in _CURES.items() if words in complaint)
 
 
-def complaints(spec: Object, policy: Policy) -> Iterator[str]:
+def complaints(spec: Object, policy: PodPolicy) -> Iterator[str]:
     """Yield all that is not allowed in ``spec``."""
     for name, value in spec.items():
         field = FIELDS.get(name)
@@ -67,12 +67,12 @@ def complaints(spec: Object, policy: Policy) -> Iterator[str]:
 # Checks -------------------------------------------------------------------------------------------
 
 
-def _any(_value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+def _any(_value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
     yield from ()
 
 
 def _never(name: str) -> Check:
-    def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+    def check(value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
         if value not in ("", [], {}):
             yield f"{name} {_NEVER}"
 
@@ -80,36 +80,36 @@ def _never(name: str) -> Check:
 
 
 def _boolean(name: str) -> Check:
-    def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+    def check(value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
         if not isinstance(value, bool):
             yield f"{name} must be a boolean"
 
     return check
 
 
-def _scheduler(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+def _scheduler(value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
     if value not in ("", "default-scheduler"):
         yield f"schedulerName {_NEVER}"
 
 
-def _grace(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+def _grace(value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
     if not isinstance(value, int) or not 0 <= value <= policy.max_grace_s:
         yield f"terminationGracePeriodSeconds must be from 0 to {policy.max_grace_s}"
 
 
-def _priority_class(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+def _priority_class(value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
     name = validation.text(value, "spec.pod.priorityClassName")
     if name and name not in policy.priority_classes:
         yield f"priorityClassName {name!r} is not offered"
 
 
-def _runtime_class(value: Any, _spec: Object, policy: Policy) -> Iterator[str]:
+def _runtime_class(value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
     name = validation.text(value, "spec.pod.runtimeClassName")
     if name and policy.runtime_classes is not None and name not in policy.runtime_classes:
         yield f"runtimeClassName {name!r} is not offered"
 
 
-def _account(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
+def _account(value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
     name = validation.text(value, "spec.pod.serviceAccountName")
     if name in ("", DEFAULT_ACCOUNT):
         return
@@ -119,7 +119,7 @@ def _account(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
         yield f"serviceAccountName {name!r} is not offered"
 
 
-def _token(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
+def _token(value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
     if value is False:
         return
     if value is not True:
@@ -129,7 +129,7 @@ def _token(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
         yield f"automountServiceAccountToken must be false: account {name!r} is not offered"
 
 
-def _tolerations(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
+def _tolerations(value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
     is_taken = podfields.tolerable(spec, policy.tolerations, policy.kept_tolerations)
     for index, toleration in enumerate(validation.structs(value, "spec.pod.tolerations")):
         path = f"tolerations[{index}]"
@@ -167,7 +167,7 @@ POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset(
 
 
 def _containers(name: str, known: frozenset[str] = CONTAINER) -> Check:
-    def check(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+    def check(value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
         for index, container in enumerate(validation.structs(value, f"spec.pod.{name}")):
             path = f"{name}[{index}]"
             yield from _unknown(container, known, path)
@@ -178,7 +178,7 @@ def _containers(name: str, known: frozenset[str] = CONTAINER) -> Check:
     return check
 
 
-def _context(value: Any, _spec: Object, _policy: Policy) -> Iterator[str]:
+def _context(value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
     context = validation.struct(value, "spec.pod.securityContext")
     yield from _unknown(context, POD_CONTEXT, "securityContext")
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from apis import podclaims, validation
 from apis.objects import Object
-from apis.podpolicies import PRIVILEGED, Policy
+from apis.providerpolicy import PRIVILEGED, PodPolicy
 
 DEFAULT: Final = frozenset(
     [
@@ -44,7 +44,7 @@ SOURCES: Final = frozenset(
 UNLISTED: Final = "past its StorageClasses"
 
 
-def complaints(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
+def complaints(value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the volumes of ``spec``."""
     for index, volume in enumerate(validation.structs(value, "spec.pod.volumes")):
         path = f"volumes[{index}]"
@@ -56,7 +56,7 @@ def complaints(value: Any, spec: Object, policy: Policy) -> Iterator[str]:
             yield from _source(source, spec, where)
 
 
-def _types(volume: Object, path: str, policy: Policy) -> Iterator[str]:
+def _types(volume: Object, path: str, policy: PodPolicy) -> Iterator[str]:
     for unknown in sorted(volume.keys() - VOLUMES - {"name"}):
         yield f"{path}.{unknown} is not a volume that is allowed"
     if policy.level == PRIVILEGED:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from apis import keys, objects, quantity, resources
 from apis.objects import Object
-from apis.policies import AT_LEAST_ONE, Sharing
+from apis.providerpolicy import AT_LEAST_ONE, Sharing
 from apis.quantity import NANO, Quantity
 from apis.resources import Resources
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, objects, ownership, policies
+from apis import keys, objects, ownership, providerpolicy
 from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
@@ -83,7 +83,7 @@ class ObjectQuotaReconciler:
         if not await self._is_counting():
             return UNCOUNTED_S
         try:
-            policy = policies.of((await self.policies()).values(), consumer)
+            policy = providerpolicy.policy_of((await self.policies()).values(), consumer)
         except ValueError:
             return None  # who grants says so; what held before holds
         counted = _OF_TENANTS if peer else _OF_TWINS

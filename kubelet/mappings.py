@@ -16,8 +16,8 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from apis.offers import Offers
 from apis.offloading import NamespaceMap, Pair
+from apis.providerpolicy import AllowedReflection
 from kube import namespacemaps
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
@@ -71,7 +71,7 @@ class Mappings:
         self._known: Mapping[str, Pair] = {}
         """``_accepted``, and mappings that were accepted before and may have left objects there."""
         self._seen: NamespaceMap | None = None
-        self._offers: Offers | None = None
+        self._offers: AllowedReflection | None = None
         self._judged: dict[str, NamespaceMapping] = {}
         self._kept = Kept(MOST_BYTES)
         self._newest = SharedRead(self._ask, good_s=GOOD_S)
@@ -138,7 +138,7 @@ class Mappings:
         )
         self._accepted = {**kept, **mapping.accepted(seen, self._clusters)} if seen else {}
         self._known = {**mapping.known(seen, self._clusters), **self._accepted} if seen else {}
-        self._seen, self._offers = seen, Offers.parse(seen.offered) if seen else None
+        self._seen, self._offers = seen, AllowedReflection.parse(seen.offered) if seen else None
         self._newest.forget()
         self._changed.set()
 

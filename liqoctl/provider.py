@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from apis import allowlist, keys, objects, ownership, policies, slices
+from apis import allowlist, keys, objects, ownership, providerpolicy, slices
 from apis.objects import Key, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -313,8 +313,8 @@ def set_sharing(who: Session, wanted: forge.SharingOptions, output: str | None) 
     """Write, or print, the ProviderPolicy that says what is shared."""
 
     async def work(cluster: ClusterClient, progress: Progress) -> None:
-        default = await cluster.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
-        key = Key("", wanted.tenant or policies.DEFAULT)
+        default = await cluster.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
+        key = Key("", wanted.tenant or providerpolicy.DEFAULT)
         existing = await cluster.get_live(keys.PROVIDER_POLICY, key)
         try:
             manifest = forge.policy(wanted, existing, default)
@@ -335,7 +335,9 @@ async def _keep_policy(
     if existing is None:
         await side.cluster.create(keys.PROVIDER_POLICY, wanted)
         copied = ", a copy of default that replaces it for this tenant" if is_copy else ""
-        side.info(f"providerpolicy {key}: created{copied if key.name != policies.DEFAULT else ''}")
+        side.info(
+            f"providerpolicy {key}: created{copied if key.name != providerpolicy.DEFAULT else ''}"
+        )
         return
     changes = objects.merge_patch(objects.spec(existing), wanted["spec"])
     if changes:

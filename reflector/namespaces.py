@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from apis import keys, leaving, tellings
 from apis.objects import Key, Object, named
-from apis.offers import Offers
 from apis.offloading import MappingPhase, NamespaceMap, Pair
 from apis.offloading import ReflectionPolicy as Policy
+from apis.providerpolicy import AllowedReflection
 from apis.reflection import KINDS
 from kube import errors, namespacemaps
 from kube.cache import CachedCluster
@@ -105,7 +105,7 @@ class Asked(NamedTuple):
 
     pair: Pair
     policy: Policy | None = None
-    offers: Offers | None = None
+    offers: AllowedReflection | None = None
 
 
 class PairReflection:
@@ -258,7 +258,7 @@ class Namespaces:
             message = f"{len(maps)} NamespaceMaps in {self._identity.tenant_namespace}: keep one"
             raise TerminalError("TooManyNamespaceMaps", message)
         pairs = [
-            (self._pair(*names), Offers.parse(found.offered))
+            (self._pair(*names), AllowedReflection.parse(found.offered))
             for found in maps
             for names in accepted(found).items()
         ]
@@ -277,7 +277,7 @@ class Namespaces:
         who = self._identity
         return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _asked(self, pair: Pair, offers: Offers | None) -> Asked | None:
+    def _asked(self, pair: Pair, offers: AllowedReflection | None) -> Asked | None:
         """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
         found = self._offloadings.get(Key(pair.local_namespace, keys.OFFLOADING_NAME))
         if found is None:  # it might narrow what leaves

@@ -9,7 +9,7 @@ from typing import Final
 import click
 import pytest
 
-from apis import allowlist, nodeselector, podaffinity, policies
+from apis import allowlist, nodeselector, podaffinity, providerpolicy
 from certs import csr, listener
 from kube import kubeconfig, slim
 from kube.door import reading, shapes
@@ -79,9 +79,9 @@ BOUNDS: Final = {
     "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
     "what the virtual kubelet keeps": (mappings.MOST_BYTES,),
     "what the reflector keeps": (inputs.MOST_BYTES, slim.KEPT_WHOLE),
-    "ResourceSlices, NamespaceMaps": tuple(policies.MAX_OBJECTS.values())[:3],
-    "ShadowEndpointSlices, ShadowPods": tuple(policies.MAX_OBJECTS.values())[3:],
-    "twins |": (policies.MAX_REMOTE_NAMESPACES,),
+    "ResourceSlices, NamespaceMaps": tuple(providerpolicy.MAX_OBJECTS.values())[:3],
+    "ShadowEndpointSlices, ShadowPods": tuple(providerpolicy.MAX_OBJECTS.values())[3:],
+    "twins |": (providerpolicy.MAX_REMOTE_NAMESPACES,),
     "characters of annotations": (allowlist.MOST_CHARACTERS,),
     "namespaces of others": (podaffinity.MOST,),
     "requirements of": (nodeselector.MAX_REQUIREMENTS, nodeselector.MAX_IN_ALL),

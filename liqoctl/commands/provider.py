@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from apis import policies
+from apis import providerpolicy
 from apis.objects import Key
 from liqoctl import lazy, options
 from liqoctl.forge import sharing
@@ -156,7 +156,7 @@ SHARING_EXAMPLES = options.examples(
 )
 @click.option(
     "--rounding",
-    type=click.Choice([policies.AT_LEAST_ONE, policies.DOWN]),
+    type=click.Choice([providerpolicy.AT_LEAST_ONE, providerpolicy.DOWN]),
     help="Whether at least one piece of a countable resource is granted while one is free.",
 )
 @options.OUTPUT

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apis import keys, naming, objects, policies, resources, sharing, slices
+from apis import keys, naming, objects, providerpolicy, resources, sharing, slices
 from apis.objects import Key, Object
 from apis.quantity import Quantity
 from apis.resources import Resources
@@ -36,16 +36,17 @@ def policy(wanted: SharingOptions, existing: Object | None, default: Object | No
     Raises:
         ValueError: ``default`` limits a resource, and nobody says how far the tenant may go.
     """
-    name = wanted.tenant or policies.DEFAULT
-    if name != policies.DEFAULT and existing is None and default:
+    name = wanted.tenant or providerpolicy.DEFAULT
+    if name != providerpolicy.DEFAULT and existing is None and default:
         shared = objects.spec(default).get("limits") or {}
         if missing := sorted(set(shared) - set(wanted.limits)):
             limited = ", ".join(f"{each} to {shared[each]}" for each in missing)
             flags = ",".join(f"{each}=AMOUNT" for each in missing)
             raise ValueError(
-                f"providerpolicy {policies.DEFAULT} limits {limited} for all its tenants together; "
-                f"{name} with a policy of its own is none of them: add --limits {flags} for {name} "
-                f"alone, and lower those of {policies.DEFAULT} by as much if the sum is to stay"
+                f"providerpolicy {providerpolicy.DEFAULT} limits {limited} for all its tenants "
+                f"together; {name} with a policy of its own is none of them: add --limits {flags} "
+                f"for {name} alone, and lower those of {providerpolicy.DEFAULT} by as much if the "
+                "sum is to stay"
             )
         default = {**default, "spec": {**objects.spec(default), "limits": {}}}
     spec = copy.deepcopy(objects.spec(existing or default))
@@ -94,7 +95,7 @@ _COLUMNS = ("free", "percentage", "shared", "granted")
 
 
 def _of(tenant: str, seen: ProviderState, available: Resources) -> Object:
-    found = policies.of(seen.policies, tenant)
+    found = providerpolicy.policy_of(seen.policies, tenant)
     pool = sharing.pool(available, found.sharing)
     granted = resources.total(_granted(one) for one in seen.slices if _consumer(one) == tenant)
     parts: dict[str, Any] = {
@@ -133,7 +134,7 @@ def _free(seen: ProviderState) -> dict[str, Quantity]:
 
 def _is_shared(obj: Object, found: Sequence[Object]) -> bool:
     named = objects.spec(obj).get("class") or ""
-    return policies.of(found, _consumer(obj)).class_of(named) == slices.SHARED_CLASS
+    return providerpolicy.policy_of(found, _consumer(obj)).class_of(named) == slices.SHARED_CLASS
 
 
 def _granted(obj: Object) -> Resources:

@@ -8,9 +8,9 @@ from apis import keys, leaving
 from apis.leaving import Filter, Stay
 from apis.networks import Network
 from apis.objects import Key, Kind, Object
-from apis.offers import Offers
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
+from apis.providerpolicy import AllowedReflection
 from apis.reflection import ReflectedKind
 
 
@@ -70,7 +70,7 @@ class Scene:
     policy: Policy = Policy.DENY_LIST
     settings: Settings = field(default_factory=Settings)
     look: Look = field(default_factory=Nothing)
-    offers: Offers | None = None
+    offers: AllowedReflection | None = None
     """What the provider takes beyond its defaults; None where it says nothing of it."""
 
 

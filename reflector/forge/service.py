@@ -4,8 +4,8 @@ from typing import Final
 
 from apis import keys, objects, reflection
 from apis.objects import Object
-from apis.offers import LOAD_BALANCER, OUTWARD, Offers
 from apis.offloading import Pair
+from apis.providerpolicy import LOAD_BALANCER, OUTWARD, AllowedReflection
 from reflector.forge import fields, twins
 from reflector.forge.contract import Forge, Scene, Settings
 
@@ -51,7 +51,7 @@ def lacks(local: Object, scene: Scene) -> str:
     return "; ".join(filter(None, (inside, twins.unsent(keys.SERVICE, local, scene))))
 
 
-def _refused(spec: Object, offers: Offers | None) -> str:
+def _refused(spec: Object, offers: AllowedReflection | None) -> str:
     """Return what of a twin with the type and class of ``spec`` the provider does not offer."""
     type_ = spec.get("type") or ""
     if offers is None or type_ not in OUTWARD:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from apis import policies, resources
+from apis import providerpolicy, resources
 from apis.offloading import MappingStrategy, OfferedClass
-from apis.policies import ProviderPolicy, Sharing
+from apis.providerpolicy import ProviderPolicy, Sharing
 
 
 def parsed(**spec: Any) -> ProviderPolicy:
@@ -97,14 +97,14 @@ def test_what_cannot_be_read_is_named(spec: dict[str, Any], message: str) -> Non
     ],
 )
 def test_a_name_tells_its_strategy(local: str, twin: str, strategy: MappingStrategy) -> None:
-    assert policies.strategy_of(local, twin, "rome") is strategy
+    assert providerpolicy.strategy_of(local, twin, "rome") is strategy
 
 
 def test_levels_are_ordered_and_any_is_stricter_than_none() -> None:
-    assert policies.is_stricter("restricted", "baseline")
-    assert policies.is_stricter("privileged", "")
-    assert not policies.is_stricter("baseline", "restricted")
-    assert not policies.is_stricter("baseline", "baseline")
+    assert providerpolicy.is_stricter("restricted", "baseline")
+    assert providerpolicy.is_stricter("privileged", "")
+    assert not providerpolicy.is_stricter("baseline", "restricted")
+    assert not providerpolicy.is_stricter("baseline", "baseline")
 
 
 def test_what_twins_repeat_has_a_bound() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from apis import quantity, resources, sharing
-from apis.policies import Sharing
+from apis.providerpolicy import Sharing
 from apis.quantity import Quantity
 
 

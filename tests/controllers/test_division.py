@@ -2,9 +2,9 @@
 
 import random
 
-from apis import policies, resources
+from apis import providerpolicy, resources
 from apis.objects import Key
-from apis.policies import ProviderPolicy, Sharing
+from apis.providerpolicy import ProviderPolicy, Sharing
 from apis.quantity import Quantity
 from apis.resources import Resources
 from controllers.granting.grants.forge import division
@@ -192,7 +192,7 @@ def test_a_policy_of_ones_own_replaces_the_default_whole() -> None:
     default = {"metadata": {"name": "default"}, "spec": {"limits": {"cpu": "1"}}}
     own = {"metadata": {"name": "rome"}, "spec": {"sharing": {"percentage": 10}}}
 
-    assert policies.of([default, own], "rome").limits == {}
-    assert policies.of([default, own], "rome").sharing.percentage == 10
-    assert policies.of([default, own], "turin").limits == resources.parse({"cpu": "1"})
-    assert policies.of([], "turin") == ProviderPolicy()
+    assert providerpolicy.policy_of([default, own], "rome").limits == {}
+    assert providerpolicy.policy_of([default, own], "rome").sharing.percentage == 10
+    assert providerpolicy.policy_of([default, own], "turin").limits == resources.parse({"cpu": "1"})
+    assert providerpolicy.policy_of([], "turin") == ProviderPolicy()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apis import keys, naming, objects, policies
+from apis import keys, naming, objects, providerpolicy
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Meta, Object
 from controllers import watches
@@ -487,7 +487,7 @@ async def test_names_of_what_is_installed_by_others_are_kept_unless_a_pattern_op
     assert {"monitoring", "vault", "keda", "cattle-fleet-system"} <= naming.INSTALLED
     assert kept["reason"] == "NameReserved"
     assert kept["message"].endswith(
-        f"or spec.remoteNamespaces.pattern of providerpolicy {policies.DEFAULT} opens it"
+        f"or spec.remoteNamespaces.pattern of providerpolicy {providerpolicy.DEFAULT} opens it"
     )
     assert (await milan.entry("istio-system"))["phase"] == "Accepted"
     assert (await milan.entry("a"))["reason"] == "NameNotAllowed"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, keys, networks, objects, podaffinity, podpolicies
+from apis import apply, keys, networks, objects, podaffinity, providerpolicy
 from apis.networks import Remap
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.shadowpod import forge, slim
@@ -409,7 +409,7 @@ async def test_what_is_left_out_is_told_once() -> None:
     assert told.reasons == ["AnnotationsLeftOut"]
     message = forge.left_out(wanted)
     assert all(name in message for name in ORDERS)
-    opened = podpolicies.Policy(annotation_domains=frozenset({"hashicorp.com"}))
+    opened = providerpolicy.PodPolicy(annotation_domains=frozenset({"hashicorp.com"}))
     assert "vault" not in forge.left_out(wanted, opened)
 
 

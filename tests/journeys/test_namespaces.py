@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, objects, policies
+from apis import keys, objects, providerpolicy
 from apis.objects import Key, Object, named
 from kube import errors
 from tests.journeys import world
@@ -49,7 +49,7 @@ async def test_a_strategy_that_the_provider_does_not_accept_is_told_until_it_doe
 ) -> None:
     """Its ProviderPolicy refuses the entry alone; what it says of Pod Security holds for twins."""
     key, policy = Key(namespace, keys.OFFLOADING_NAME), Key("", "rome")
-    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
+    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
     assert default, "it suggests the region that namespaces choose the cluster by"
     narrowed = {"namespaceMappingStrategies": ["DefaultName"], "podSecurityLevel": "restricted"}
     spec = {**default["spec"], **narrowed}

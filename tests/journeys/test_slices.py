@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, naming, policies, quantity, resources
+from apis import keys, naming, providerpolicy, quantity, resources
 from apis.objects import Key, Object, named
 from apis.slices import of_virtual_node
 from kube.client import ClusterClient
@@ -256,7 +256,7 @@ async def test_peer_gets_fixed_amounts_or_a_share_as_the_provider_installed_it(
     again = await world.liqoctl(peering.kubeconfigs["milan"], "peer", *remote)
     assert "(class shared, 80% of what is free" in again.err
 
-    policy = Key("", policies.DEFAULT)
+    policy = Key("", providerpolicy.DEFAULT)
     unsaid: Object = {"spec": {"sharing": None, "resourceSliceClasses": None}}
     await peering.rome.patch(keys.PROVIDER_POLICY, policy, unsaid)
     await peering.allocatable("rome", **fixed)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apis import keys, objects, policies
+from apis import keys, objects, providerpolicy
 from apis.objects import Key, Object, named
 from tests.journeys import world
 
@@ -116,7 +116,7 @@ async def test_a_volume_in_line_is_the_providers_where_it_allows_it(
     assert "volumes[0].hostPath must not be set" in refusal(found)
     await both.unoffload(namespace)
 
-    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", policies.DEFAULT))
+    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
     assert default
     spec = {**default["spec"], "podSecurityLevel": "privileged"}
     policy = Key("", "rome")

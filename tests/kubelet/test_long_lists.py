@@ -16,7 +16,7 @@ import pytest
 from apis import keys, objects, podfields, podspecs
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 from kube.door import fit
 from kubelet.forge import (
     accounts,
@@ -243,7 +243,7 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "judge": lambda one: [
         *podspecs.complaints(
             {"tolerations": one.local["spec"]["tolerations"]},
-            Policy().keeping(one.local["spec"]["tolerations"]),
+            PodPolicy().keeping(one.local["spec"]["tolerations"]),
         )
     ],
     "anti-affinity": lambda one: antiaffinity.preset(one.local, OPTIONS.twins or {}),

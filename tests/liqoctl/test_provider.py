@@ -12,7 +12,7 @@ import pytest
 
 from apis import keys, objects, quantity, resources
 from apis.objects import Key, Object, named
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import ProviderPolicy
 from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import SliceDemand, divide
 from kube import waiting

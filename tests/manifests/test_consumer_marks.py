@@ -12,7 +12,7 @@ import pytest
 from apis import allowlist, keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import CurrentMapping, OffloadingPatch, Pair
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import ProviderPolicy
 from controllers.offloading.namespacemap import forge
 from controllers.peers.replication import forge as replication
 from controllers.peers.replication.forge import Peering

@@ -11,9 +11,8 @@ import pytest
 from apis import allowlist, apply, keys, podclaims
 from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object, owner_reference
-from apis.offers import Offers
 from apis.offloading import Pair
-from apis.podpolicies import Policy
+from apis.providerpolicy import AllowedReflection, PodPolicy
 from reflector.forge import configmap, persistentvolumeclaim, secret
 from reflector.forge.contract import Scene
 from tests.manifests import celtables, documents, policytable
@@ -172,7 +171,7 @@ def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> N
     local = made(
         kind, "x", metadata={"annotations": notes, "labels": labels, "finalizers": ["a.io/b"]}
     )
-    forge, scene = FORGES[kind], Scene(PAIR, offers=Offers())
+    forge, scene = FORGES[kind], Scene(PAIR, offers=AllowedReflection())
 
     twin = apply.stamped(forge.twin(local, scene))
     told = forge.lacks(local, scene)
@@ -231,7 +230,7 @@ def test_a_claim_and_the_template_of_one_are_judged_alike(milan: Provider, told:
     template = {name: template[name] for name in ("metadata", "spec")}
     volume = {"name": "a", "ephemeral": {"volumeClaimTemplate": template}}
 
-    said = [*podclaims.complaints(volume, "volumes[0]", Policy())]
+    said = [*podclaims.complaints(volume, "volumes[0]", PodPolicy())]
 
     field = told.rpartition(" ")[2].removeprefix("spec.")
     if told.startswith("annotation "):

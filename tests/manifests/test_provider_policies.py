@@ -7,10 +7,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from apis import keys, offers
+from apis import keys, providerpolicy
 from apis.objects import Key, Kind, Object, named
-from apis.podpolicies import Policy
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import PodPolicy, ProviderPolicy
 from tests.manifests.asking import ADMINISTRATOR, KUBELET, Provider, made, until
 from tests.manifests.twins import changed
 
@@ -67,7 +66,7 @@ def test_each_policy_that_the_page_prints_is_stored_as_it_stands(milan: Provider
             "nothing is dropped"
         )
         ProviderPolicy.parse(obj)
-        Policy.parse(obj)
+        PodPolicy.parse(obj)
 
 
 def annotated(kind: Kind, name: str) -> tuple[Kind, Object]:
@@ -92,7 +91,7 @@ HOST: Final[Object] = {"spec": {"rules": [{"host": "shop.rome.example"}], "tls":
 @pytest.mark.cluster
 def test_the_policy_that_the_page_prints_opens_and_narrows_what_it_says(milan: Provider) -> None:
     (example,) = (obj for obj in printed() if "ingressHosts" in obj["spec"])
-    notes = dict(offers.annotations(ProviderPolicy.parse(example)))
+    notes = dict(providerpolicy.offer_annotations(ProviderPolicy.parse(example)))
 
     def told(rows: dict[str, tuple[Kind, Object]]) -> dict[str, bool]:
         asked = {

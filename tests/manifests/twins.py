@@ -7,8 +7,8 @@ from typing import Final
 
 from apis import keys, naming
 from apis.objects import Key, Object, named
-from apis.offers import OUTWARD, Offers
 from apis.offloading import Pair
+from apis.providerpolicy import OUTWARD, AllowedReflection
 from reflector.forge.contract import Forge, Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
@@ -58,7 +58,7 @@ def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
 
 def forged(forge: Forge, original: Object, pair: Pair = PAIR) -> Object:
     """Return the twin of ``original`` by a reflector that knows what its provider offers."""
-    offers = Offers(OUTWARD) if pair == OPEN else Offers()
+    offers = AllowedReflection(OUTWARD) if pair == OPEN else AllowedReflection()
     return forge.twin(original, Scene(pair, offers=offers))
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from apis import keys, objects, reflection
 from apis.objects import Key, Object
-from apis.offers import OUTWARD, Offers
 from apis.offloading import Pair
+from apis.providerpolicy import OUTWARD, AllowedReflection
 from kube.cache import CachedCluster
 from reflector.forge import configmap, custom, ingress, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
@@ -21,30 +21,35 @@ from tests.reflector.mapped import IDENTITY, MAP, eventually, offload, tell, wor
 PAIR: Final = Pair("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
 BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
-ONE_CLASS: Final = Offers(OUTWARD, frozenset({"a.io/b"}))
-OPENED: Final = Offers(annotation_domains=frozenset({"cert-manager.io"}))
+ONE_CLASS: Final = AllowedReflection(OUTWARD, frozenset({"a.io/b"}))
+OPENED: Final = AllowedReflection(annotation_domains=frozenset({"cert-manager.io"}))
 PROMETHEUS: Final = frozenset({"prometheus.io"})
 NETWORK_POLICY: Final = custom.forge(reflection.custom(keys.NETWORK_POLICY))
-NO_CLASS: Final = Offers(OUTWARD, frozenset())
+NO_CLASS: Final = AllowedReflection(OUTWARD, frozenset())
 
 
 @pytest.mark.parametrize(
     ("type_", "offers", "settings", "expected"),
     [
         ("NodePort", None, Settings(), ""),
-        ("NodePort", Offers(), Settings(), "type NodePort (spec.serviceTypes of its"),
-        ("NodePort", Offers(frozenset({"NodePort"})), Settings(), ""),
-        ("LoadBalancer", Offers(frozenset({"NodePort"})), Settings(), "type LoadBalancer"),
-        ("LoadBalancer", Offers(OUTWARD), Settings(), ""),
+        ("NodePort", AllowedReflection(), Settings(), "type NodePort (spec.serviceTypes of its"),
+        ("NodePort", AllowedReflection(frozenset({"NodePort"})), Settings(), ""),
+        (
+            "LoadBalancer",
+            AllowedReflection(frozenset({"NodePort"})),
+            Settings(),
+            "type LoadBalancer",
+        ),
+        ("LoadBalancer", AllowedReflection(OUTWARD), Settings(), ""),
         ("LoadBalancer", ONE_CLASS, BALANCED, ""),
         ("LoadBalancer", ONE_CLASS, Settings(), "without a class, only of class a.io/b"),
         ("LoadBalancer", NO_CLASS, BALANCED, "of class a.io/b, only of class none"),
-        ("ClusterIP", Offers(), Settings(), ""),
-        ("ExternalName", Offers(), Settings(), ""),
+        ("ClusterIP", AllowedReflection(), Settings(), ""),
+        ("ExternalName", AllowedReflection(), Settings(), ""),
     ],
 )
 def test_a_type_that_is_not_offered_is_told_and_sent_as_another(
-    type_: str, offers: Offers | None, settings: Settings, expected: str
+    type_: str, offers: AllowedReflection | None, settings: Settings, expected: str
 ) -> None:
     original = factories.service("foo", type=type_, externalTrafficPolicy="Local")
     original["spec"]["ports"][0]["nodePort"] = 30443
@@ -76,19 +81,29 @@ NOTES: Final = {
 @pytest.mark.parametrize(
     ("forge", "original", "offers", "left_out"),
     [
-        (service.FORGE, factories.service, Offers(), [0, 1, 2, 3]),
-        (service.FORGE, factories.service, Offers(annotation_domains=PROMETHEUS), [1, 2, 3]),
-        (configmap.FORGE, factories.config_map, Offers(), [0, 1, 2, 3]),
-        (secret.FORGE, factories.secret, Offers(annotation_domains=PROMETHEUS), [1, 2, 3]),
-        (NETWORK_POLICY, network_policy, Offers(), [0, 1, 2, 3]),
+        (service.FORGE, factories.service, AllowedReflection(), [0, 1, 2, 3]),
+        (
+            service.FORGE,
+            factories.service,
+            AllowedReflection(annotation_domains=PROMETHEUS),
+            [1, 2, 3],
+        ),
+        (configmap.FORGE, factories.config_map, AllowedReflection(), [0, 1, 2, 3]),
+        (
+            secret.FORGE,
+            factories.secret,
+            AllowedReflection(annotation_domains=PROMETHEUS),
+            [1, 2, 3],
+        ),
+        (NETWORK_POLICY, network_policy, AllowedReflection(), [0, 1, 2, 3]),
         (NETWORK_POLICY, network_policy, None, []),
-        (ingress.FORGE, factories.ingress, Offers(), [0, 1, 3]),
+        (ingress.FORGE, factories.ingress, AllowedReflection(), [0, 1, 3]),
         (ingress.FORGE, factories.ingress, OPENED, [0, 3]),
         (ingress.FORGE, factories.ingress, None, []),
     ],
 )
 def test_annotations_that_are_orders_are_told_and_not_sent(
-    forge: Forge, original: Any, offers: Offers | None, left_out: list[int]
+    forge: Forge, original: Any, offers: AllowedReflection | None, left_out: list[int]
 ) -> None:
     made = original("foo", "web")
     made["metadata"]["annotations"] = {**NOTES, "checksum/config": "1", "note": "x"}
@@ -110,19 +125,19 @@ async def test_it_is_told_once_and_that_it_is_over() -> None:
     def tell(_: object, type_: str, reason: str, __: str) -> None:
         told.append((type_, reason))
 
-    def reflection(offers: Offers, before: Reflection | None = None) -> Reflection:
+    def reflection(offers: AllowedReflection, before: Reflection | None = None) -> Reflection:
         ends = Ends(CachedCluster(home), CachedCluster(foreign), tell)
         made = Reflection(service.FORGE, Scene(PAIR, offers=offers), ends)
         made.told = before.told if before else made.told
         return made
 
     await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
-    closed = reflection(Offers())
+    closed = reflection(AllowedReflection())
     for _ in range(3):
         await closed.reconcile(HERE)
     assert told == [("Normal", keys.REFLECTED_IN_PART)]
 
-    await reflection(Offers(OUTWARD), closed).reconcile(HERE)
+    await reflection(AllowedReflection(OUTWARD), closed).reconcile(HERE)
 
     assert told[1:] == [("Normal", "SuccessfulReflection")]
 

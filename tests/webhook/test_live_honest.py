@@ -11,12 +11,10 @@ from typing import Final, NamedTuple
 import pytest
 import yaml
 
-from apis import keys, offers, podfields, podvolumes
+from apis import keys, podfields, podvolumes, providerpolicy
 from apis.objects import Key, Kind, Object, named
-from apis.offers import Offers
 from apis.offloading import OffloadingPatch, Pair
-from apis.podpolicies import Policy
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import AllowedReflection, PodPolicy, ProviderPolicy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from reflector.forge import persistentvolumeclaim, service
@@ -122,7 +120,7 @@ def mistaken(provider: Installed, side: Side, level: str, path: Path, *, passes:
 
 def never(spec: Object) -> list[str]:
     """Return the volumes that no level and no ProviderPolicy allows."""
-    is_open = Policy(volume_types=podvolumes.OPENED)
+    is_open = PodPolicy(volume_types=podvolumes.OPENED)
     return list(podvolumes.complaints(spec.get("volumes"), spec, is_open))
 
 
@@ -186,10 +184,10 @@ def test_a_service_of_each_type_passes_where_its_policy_opens_it(
     provider: Installed, sides: dict[str, Side]
 ) -> None:
     side = sides["baseline"]
-    policy = ProviderPolicy(service_types=frozenset(offers.OUTWARD))
+    policy = ProviderPolicy(service_types=frozenset(providerpolicy.OUTWARD))
     space = named(keys.NAMESPACE, Key("", side.twin))
-    change = {"metadata": {"annotations": dict(offers.annotations(policy))}}
-    taken = Offers.parse(offers.shown(policy))
+    change = {"metadata": {"annotations": dict(providerpolicy.offer_annotations(policy))}}
+    taken = AllowedReflection.parse(providerpolicy.shown_offers(policy))
     outward = factories.service(side.twin, type="NodePort")
     assert not sent(provider, side, keys.SERVICE, outward).is_done
 

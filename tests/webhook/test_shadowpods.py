@@ -12,7 +12,7 @@ import pytest
 from apis import keys, podspecs
 from apis.objects import Key, Object, named
 from apis.offloading import OffloadingPatch
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from tests import factories
@@ -422,14 +422,14 @@ def test_restricted_is_stricter() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     container = {"name": "c", "securityContext": context}
-    strict = Policy(level="restricted", volume_types=frozenset({"nfs"}))
+    strict = PodPolicy(level="restricted", volume_types=frozenset({"nfs"}))
 
     assert not [*podspecs.complaints({"containers": [container]}, strict)]
     for name in context:
         less = {key: value for key, value in context.items() if key != name}
         spec = {"containers": [{"name": "c", "securityContext": less}]}
         assert [*podspecs.complaints(spec, strict)]
-        assert not [*podspecs.complaints(spec, Policy())]
+        assert not [*podspecs.complaints(spec, PodPolicy())]
     volumes = [{"name": "a", "nfs": {}}]
     assert [*podspecs.complaints({"containers": [container], "volumes": volumes}, strict)]
 

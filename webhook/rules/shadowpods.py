@@ -12,13 +12,13 @@ from apis import (
     objects,
     ownership,
     podaffinity,
-    podpolicies,
     podsecurity,
     podspecs,
+    providerpolicy,
     validation,
 )
 from apis.objects import Key, Object, annotations, labels
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
@@ -87,7 +87,7 @@ def check_create(
     if ownership.consumer_of(namespace) != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
-    policy = podpolicies.of(origin, policies).where(podaffinity.own(named, origin))
+    policy = providerpolicy.pod_policy_of(origin, policies).where(podaffinity.own(named, origin))
     _judge(obj, policy)
     if spec.get("ephemeralContainers"):
         message = "spec.pod.ephemeralContainers are for a pod that runs"
@@ -95,20 +95,20 @@ def check_create(
     return Admitted()
 
 
-def _judge(obj: Object, policy: Policy) -> None:
+def _judge(obj: Object, policy: PodPolicy) -> None:
     _judge_notes(obj, policy)
     podspecs.judge(pod_spec(obj), policy)
     quotas.demand(pod_spec(obj))
 
 
-def _judge_notes(obj: Object, policy: Policy) -> None:
+def _judge_notes(obj: Object, policy: PodPolicy) -> None:
     if policy.level != "privileged":
         for complaint in podsecurity.app_armor(annotations(obj)):
             raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
     _judge_grace(annotations(obj), policy)
 
 
-def _judge_grace(noted: Mapping[str, str], policy: Policy) -> None:
+def _judge_grace(noted: Mapping[str, str], policy: PodPolicy) -> None:
     """Judge in what time its Pod is to end, as that of its spec is judged."""
     said = validation.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
     if not said:
@@ -144,7 +144,9 @@ def check_update(
         raise DeniedError(
             f"{message}: create the pod again, or change images, resources, tolerations, deadline"
         )
-    policy = podpolicies.of(origin or "", policies).where(podaffinity.own(named, origin or ""))
+    policy = providerpolicy.pod_policy_of(origin or "", policies).where(
+        podaffinity.own(named, origin or "")
+    )
     policy = policy.keeping(validation.structs(before.get("tolerations"), "spec.pod.tolerations"))
     if before == after:
         _judge_notes(new, policy)

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from apis import keys, objects, policies, resources
+from apis import keys, objects, providerpolicy, resources
 from apis.objects import Key, Object
 from controllers.granting.grants.forge import grants
 from controllers.granting.grants.forge.grants import LedgerEntry, SliceCordon
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ConflictError, InvalidError, KubeError
 
-POLICY: Final = Key("", policies.DEFAULT)
+POLICY: Final = Key("", providerpolicy.DEFAULT)
 LATE_S: Final = 40.0
 """A write of somebody else, or one that got no answer, has happened by then or never will."""
 _OF_ALL: Final = ("grants", "cordoned")

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from apis import keys, naming, objects, offers, ownership, policies
+from apis import keys, naming, objects, ownership, providerpolicy
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import MappingPhase, NamespaceMap
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import ProviderPolicy
 
 ACCEPTED: Final = MappingPhase.ACCEPTED
 FAILED: Final = MappingPhase.CREATION_LOOP_BACK_OFF
@@ -80,7 +80,7 @@ def status(entries: Mapping[str, Entry], policy: ProviderPolicy) -> Object:
     if not entries:
         return {}
     shown_ = {local: _shown(entries[local]) for local in sorted(entries)}
-    return {"currentMapping": shown_, "offered": offers.shown(policy)}
+    return {"currentMapping": shown_, "offered": providerpolicy.shown_offers(policy)}
 
 
 def clipped(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -227,7 +227,7 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
         NamespaceRefusedError: the message names the rule, and what to choose instead.
     """
     if not policy.allows_strategy(local, name, consumer):
-        asked = policies.strategy_of(local, name, consumer).value
+        asked = providerpolicy.strategy_of(local, name, consumer).value
         accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
         message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
         raise NamespaceRefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
@@ -264,10 +264,12 @@ def outdated(twin: Object, policy: ProviderPolicy) -> Object:
     The Pod Security level is raised and never lowered.
     """
     level, had = policy.pod_security_level, objects.labels(twin).get(keys.POD_SECURITY_ENFORCE, "")
-    labels = {keys.POD_SECURITY_ENFORCE: level} if policies.is_stricter(level, had) else {}
+    labels = {keys.POD_SECURITY_ENFORCE: level} if providerpolicy.is_stricter(level, had) else {}
     said = objects.annotations(twin)
     notes = {
-        name: text for name, text in offers.annotations(policy).items() if said.get(name) != text
+        name: text
+        for name, text in providerpolicy.offer_annotations(policy).items()
+        if said.get(name) != text
     }
     changes = {"labels": labels, "annotations": notes}
     return {name: change for name, change in changes.items() if change}
@@ -280,7 +282,11 @@ def namespace(
 
     Source: docs/parity.md SEC-A1, SEC-A17.
     """
-    said = {name: text for name, text in offers.annotations(policy).items() if text is not None}
+    said = {
+        name: text
+        for name, text in providerpolicy.offer_annotations(policy).items()
+        if text is not None
+    }
     metadata = {
         "labels": {
             keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
-from apis import allowlist, keys, objects, ownership, policies
+from apis import allowlist, keys, objects, ownership, providerpolicy
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import ProviderPolicy
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
 from controllers.offloading.namespacemap import forge
@@ -127,7 +127,9 @@ class NamespaceMapReconciler:
 
     async def _policy(self, obj: Object, tenant: MapTenant) -> ProviderPolicy:
         try:
-            return policies.of((await self._listers.policies()).values(), tenant.cluster_id)
+            return providerpolicy.policy_of(
+                (await self._listers.policies()).values(), tenant.cluster_id
+            )
         except ValueError as error:
             self._events.event(KIND, obj, "Warning", "InvalidPolicy", str(error))
             raise TerminalError("InvalidPolicy", str(error)) from error

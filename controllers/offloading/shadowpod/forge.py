@@ -14,15 +14,15 @@ from apis import (
     podaffinity,
     podclaims,
     podfields,
-    podpolicies,
     podsecurity,
     podspecs,
+    providerpolicy,
     quotas,
     resources,
 )
 from apis.networks import Remap
 from apis.objects import Key, Object
-from apis.podpolicies import PRIVILEGED, Policy
+from apis.providerpolicy import PRIVILEGED, PodPolicy
 from apis.quotas import Demand, Refusal
 from apis.validation import DeniedError
 
@@ -33,14 +33,14 @@ FAILED_CREATE: Final = "FailedCreatePod"
 NOT_ALLOWED: Final = "PolicyRefused"
 """Of a Pod that the ProviderPolicy does not allow (any more)."""
 FAILED_UPDATE: Final = "FailedUpdatePod"
-DEFAULT_POLICY: Final = Policy()
+DEFAULT_POLICY: Final = PodPolicy()
 _OF_SHADOW_POD: Final = frozenset({keys.LAST_APPLIED, keys.APPLIED_META})
 """Annotations that tell how it was written."""
 _DIGITS: Final = 9
 """Of a grace period: admission bounds it further."""
 
 
-def pod(shadow: Object, reached: Remap | None = None, policy: Policy = DEFAULT_POLICY) -> Object:
+def pod(shadow: Object, reached: Remap | None = None, policy: PodPolicy = DEFAULT_POLICY) -> Object:
     """Return the Pod to create: ``spec.pod``, owned by the ShadowPod.
 
     It has the annotations that ``policy`` lets pass, and finds the consumer's API server where
@@ -61,7 +61,7 @@ def _alias(alias: Object, reached: Remap) -> Object:
     return {**alias, "ip": reached.of(alias["ip"])} if is_of_api_server else alias
 
 
-def metadata(shadow: Object, policy: Policy = DEFAULT_POLICY) -> Object:
+def metadata(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> Object:
     """Return the labels and annotations of its Pod; what else the provider put there stays."""
     labels = {**objects.labels(shadow), keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
     annotations = {
@@ -73,7 +73,7 @@ def metadata(shadow: Object, policy: Policy = DEFAULT_POLICY) -> Object:
     return allowlist.for_pods(given, policy.annotation_domains)
 
 
-def left_out(shadow: Object, policy: Policy = DEFAULT_POLICY) -> str:
+def left_out(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> str:
     """Return which labels and annotations its Pod does not have, "" if it has all."""
     noted = objects.annotations(shadow).keys() - _OF_SHADOW_POD
     found = allowlist.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
@@ -363,9 +363,9 @@ class Permission:
             return str(error)
         return ""
 
-    def policy(self, shadow: Object) -> Policy:
+    def policy(self, shadow: Object) -> PodPolicy:
         """Return the policy for the consumer of ``shadow``."""
-        return podpolicies.of(self._consumer(shadow), self.policies())
+        return providerpolicy.pod_policy_of(self._consumer(shadow), self.policies())
 
     def version(self) -> frozenset[tuple[str, int]]:
         """Return which rules these are: another one, and what was refused is judged again."""
@@ -378,8 +378,8 @@ class Permission:
         where = objects.key_of(shadow).namespace
         return ownership.consumer_of(self.namespaces().get(Key("", where)))
 
-    def _policy(self, shadow: Object, spec: Object) -> Policy:
+    def _policy(self, shadow: Object, spec: Object) -> PodPolicy:
         namespaces, consumer = self.namespaces(), self._consumer(shadow)
         named = [namespaces.get(Key("", name)) for name in podaffinity.looked_up(spec)]
-        policy = podpolicies.of(consumer, self.policies())
+        policy = providerpolicy.pod_policy_of(consumer, self.policies())
         return policy.where(podaffinity.own(named, consumer))

@@ -12,7 +12,7 @@ from apis import apply, keys, objects, quotas
 from apis.apply import Names
 from apis.networks import Remap
 from apis.objects import Key, Object
-from apis.podpolicies import Policy
+from apis.providerpolicy import PodPolicy
 from apis.quotas import Refusal
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
@@ -283,7 +283,7 @@ class ShadowPodReconciler:
         except ValueError as error:
             raise InvalidError(str(error)) from error
 
-    def _policy(self, shadow: Object) -> Policy:
+    def _policy(self, shadow: Object) -> PodPolicy:
         return self._permission.policy(shadow) if self._permission else forge.DEFAULT_POLICY
 
     async def _both(self, key: Key) -> tuple[Object | None, Object | None]:

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from apis import resources, sharing
 from apis.objects import Key
-from apis.policies import ProviderPolicy
+from apis.providerpolicy import ProviderPolicy
 from apis.quantity import Quantity
 from apis.resources import Resources
 from apis.sharing import Pool

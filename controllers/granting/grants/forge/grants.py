@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from apis import keys, naming, objects, ownership, policies, quantity, resources, slices
+from apis import keys, naming, objects, ownership, providerpolicy, quantity, resources, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
-from apis.policies import Offered, ProviderPolicy
+from apis.providerpolicy import Offered, ProviderPolicy
 from apis.quantity import Quantity
 from apis.resources import Resources
 from apis.slices import ResourceSlice
@@ -43,8 +43,8 @@ class GrantDefaults:
     is_default_class_enabled: bool = True
     limits_enforcement: str = "None"
     cluster_labels: Mapping[str, str] = field(default_factory=dict)
-    ingress_classes: policies.Offered = ()
-    load_balancer_classes: policies.Offered = ()
+    ingress_classes: providerpolicy.Offered = ()
+    load_balancer_classes: providerpolicy.Offered = ()
 
 
 class SliceRefusal(NamedTuple):
@@ -122,7 +122,7 @@ def leaving(seen: GrantInputs, applied: Container[Key]) -> Iterator[SliceDemand]
         tenant = tenant_of(seen.tenants, key.namespace)
         cluster_id = str(tenant["spec"]["clusterID"]) if tenant else ""
         try:
-            policy = policies.of(seen.policies.values(), cluster_id)
+            policy = providerpolicy.policy_of(seen.policies.values(), cluster_id)
         except ValueError:
             policy = ProviderPolicy()
         is_shared = entry.class_ == slices.SHARED_CLASS
@@ -173,7 +173,7 @@ def _slice_request(
     key, cluster_id = objects.key_of(obj), str(tenant["spec"]["clusterID"])
     policy, has = ProviderPolicy(), held(obj, seen)
     try:
-        policy = policies.of(seen.policies.values(), cluster_id)
+        policy = providerpolicy.policy_of(seen.policies.values(), cluster_id)
         slice_ = ResourceSlice.parse(obj)
     except ValueError as error:
         claim = SliceDemand(key, cluster_id, policy, {}, has, is_leaving=True)
@@ -397,11 +397,13 @@ def _offered(
     """Return the classes and labels that the provider offers beside resources."""
     labels = standard.cluster_labels if policy.node_labels is None else policy.node_labels
     return {
-        "storageClasses": policies.shown(_or(policy.storage_classes, storage), "storageClassName"),
-        "ingressClasses": policies.shown(
+        "storageClasses": providerpolicy.shown_classes(
+            _or(policy.storage_classes, storage), "storageClassName"
+        ),
+        "ingressClasses": providerpolicy.shown_classes(
             _or(policy.ingress_classes, standard.ingress_classes), "ingressClassName"
         ),
-        "loadBalancerClasses": policies.shown(
+        "loadBalancerClasses": providerpolicy.shown_classes(
             _or(policy.load_balancer_classes, standard.load_balancer_classes),
             "loadBalancerClassName",
         ),

@@ -1,16 +1,18 @@
-"""What a provider grants to consumers, as its administrator says in ProviderPolicies.
+"""What a provider grants to consumers and takes of them, as its ProviderPolicies say. Pure.
 
-Source: docs/parity.md § 0.4, 3.6, 4.2, 4.5, 4.17.
+Of reflected objects it is what goes beyond what it takes of each consumer: its policies read it in
+annotations of remote namespaces, reflectors in the status of NamespaceMaps. Of pods it is what is
+allowed beyond the defaults. Source: docs/parity.md § 2.4, 3.8; SEC-A1 to SEC-A3.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from apis import naming, objects, resources, slices
-from apis.objects import Object
+from apis import keys, naming, objects, resources, slices
+from apis.objects import Key, Object
 from apis.offloading import MappingStrategy, OfferedClass
 from apis.resources import Resources
 
@@ -158,7 +160,7 @@ def strategy_of(local: str, twin: str, consumer: str) -> MappingStrategy:
     return MappingStrategy.SELECTED_NAME
 
 
-def of(policies: Iterable[Object], cluster_id: str) -> ProviderPolicy:
+def policy_of(policies: Iterable[Object], cluster_id: str) -> ProviderPolicy:
     """Return the policy for the tenant ``cluster_id``: its own, else ``default``, else none.
 
     Raises:
@@ -175,7 +177,7 @@ def is_stricter(level: str, than: str) -> bool:
     return known.get(level, -1) > known.get(than, -1)
 
 
-def shown(offered: Offered, name: str) -> list[Object]:
+def shown_classes(offered: Offered, name: str) -> list[Object]:
     """Return classes as in a status, ``name`` being ``storageClassName`` or its like."""
     return [
         {name: one.name, "default": True} if one.is_default else {name: one.name}
@@ -257,3 +259,161 @@ def _classes(offered: list[Object] | None, name: str) -> Offered:
     if offered is None:
         return None
     return tuple(OfferedClass(one[name], bool(one.get("default"))) for one in offered)
+
+
+# What a provider takes in twins beyond what it takes of everybody ---------------------------------
+
+NODE_PORT: Final = "NodePort"
+LOAD_BALANCER: Final = "LoadBalancer"
+OUTWARD: Final = frozenset({NODE_PORT, LOAD_BALANCER})
+"""Types of Services that take something of the provider's nodes, or of its cloud."""
+
+
+_TOLERATION: Final = ("key", "operator", "value", "effect")
+
+
+@dataclass(frozen=True)
+class AllowedReflection:
+    """What a consumer's reflectors have to know of it. What is not offered is refused."""
+
+    service_types: frozenset[str] = frozenset()
+    """Of ``OUTWARD``."""
+    load_balancer_classes: frozenset[str] | None = None
+    """None: any, and the cluster's own choice."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Of annotations of Services and Ingresses, besides what passes anyway."""
+    pod_annotation_domains: frozenset[str] = frozenset()
+    """Of annotations and labels of pods that programs of the provider obey."""
+    pod_tolerations: tuple[Object, ...] = ()
+    """Of pods, besides those that all may have."""
+
+    @classmethod
+    def parse(cls, said: Object | None) -> "AllowedReflection | None":
+        """Return what ``status.offered`` of a NamespaceMap says; None if it is absent.
+
+        Then the provider is Liqo, or older than this, and what it refuses is its own matter.
+        """
+        if said is None:
+            return None
+        classes = said.get("loadBalancerClasses")
+        return cls(
+            frozenset(said.get("serviceTypes") or ()),
+            None if classes is None else frozenset(classes),
+            frozenset(said.get("annotationDomains") or ()),
+            frozenset(said.get("podAnnotationDomains") or ()),
+            tuple(said.get("podTolerations") or ()),
+        )
+
+
+def shown_offers(policy: ProviderPolicy) -> Object:
+    """Return what the status of a NamespaceMap says of ``policy``, as ``Offers.parse`` reads it."""
+    told: dict[str, Iterable[str] | None] = {
+        "serviceTypes": policy.offered_service_types,
+        "loadBalancerClasses": _sorted_names(policy.load_balancer_classes),
+        "annotationDomains": policy.annotation_domains or None,
+        "podAnnotationDomains": policy.pod_annotation_domains or None,
+    }
+    listed = {name: sorted(values) for name, values in told.items() if values is not None}
+    tolerations = [
+        {name: one[name] for name in _TOLERATION if one.get(name)} for one in policy.pod_tolerations
+    ]
+    return {**listed, "podTolerations": tolerations} if tolerations else listed
+
+
+def offer_annotations(policy: ProviderPolicy) -> Mapping[str, str | None]:
+    """Return the annotations of a twin; None where the policy says nothing of it."""
+    listed = {
+        keys.OFFERED_STORAGE_CLASSES: _sorted_names(policy.storage_classes),
+        keys.OFFERED_INGRESS_CLASSES: _sorted_names(policy.ingress_classes),
+        keys.OFFERED_LOAD_BALANCER_CLASSES: _sorted_names(policy.load_balancer_classes),
+        keys.OFFERED_SERVICE_TYPES: sorted(policy.offered_service_types) or None,
+        keys.OFFERED_ANNOTATION_DOMAINS: sorted(policy.annotation_domains) or None,
+    }
+    return {
+        **{name: None if values is None else ",".join(values) for name, values in listed.items()},
+        keys.OFFERED_INGRESS_HOSTS: policy.ingress_hosts or None,
+        keys.OFFERED_STATIC_VOLUMES: "true" if policy.static_volumes else None,
+    }
+
+
+def _sorted_names(offered: Offered) -> list[str] | None:
+    return None if offered is None else [one.name for one in offered]
+
+
+# What a provider allows in pods of its consumers --------------------------------------------------
+
+MAX_GRACE_S: Final = 3600
+"""Longer no pod may take to end, unless a ProviderPolicy allows it: its node may have to go."""
+
+
+@dataclass(frozen=True)
+class PodPolicy:
+    """What a provider allows beyond the defaults, or narrows; None allows all."""
+
+    level: str = "baseline"
+    priority_classes: frozenset[str] = frozenset()
+    runtime_classes: frozenset[str] | None = None
+    service_accounts: frozenset[str] | None = None
+    tolerations: tuple[Object, ...] = ()
+    kept_tolerations: tuple[Object, ...] = ()
+    """Those that the pod has had since it came, which are not judged again."""
+    max_grace_s: int = MAX_GRACE_S
+    volume_types: frozenset[str] = frozenset()
+    """Those beyond the default ones."""
+    affinity_namespaces: frozenset[str] = frozenset()
+    """Whose pods terms of affinity may name besides; * for those of any."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Whose annotations and labels are on pods besides. See ``apis.allowlist``."""
+    claim_annotation_domains: frozenset[str] = frozenset()
+    """Likewise of claims that are made for pods. See ``apis.allowlist``."""
+    own_namespaces: frozenset[str] = frozenset()
+    """The consumer's own twins, as far as its pod names them."""
+    storage_classes: frozenset[str] | None = None
+    has_default_storage_class: bool = False
+    """Whether one of them is taken where none is named."""
+    static_volumes: bool = False
+    """Whether a claim may take a volume that has no class."""
+
+    def where(self, own_namespaces: frozenset[str]) -> "PodPolicy":
+        """Return it for a pod that names ``own_namespaces``."""
+        return replace(self, own_namespaces=own_namespaces)
+
+    def keeping(self, tolerations: Iterable[Object]) -> "PodPolicy":
+        """Return it for a pod that has ``tolerations`` already."""
+        return replace(self, kept_tolerations=tuple(tolerations))
+
+    @classmethod
+    def parse(cls, obj: Object | None) -> "PodPolicy":
+        """Return what the ProviderPolicy ``obj`` says; without any, the defaults."""
+        spec = objects.spec(obj)
+        allowed = spec.get("allowedPodFields") or {}
+        classes = spec.get("storageClasses")
+        return cls(
+            level=spec.get("podSecurityLevel") or "baseline",
+            priority_classes=frozenset(allowed.get("priorityClassNames") or ()),
+            runtime_classes=_names(allowed.get("runtimeClassNames")),
+            service_accounts=_names(allowed.get("serviceAccountNames")),
+            tolerations=tuple(allowed.get("tolerations") or ()),
+            max_grace_s=allowed.get("maxTerminationGracePeriodSeconds", MAX_GRACE_S),
+            volume_types=frozenset(allowed.get("volumeTypes") or ()),
+            affinity_namespaces=frozenset(allowed.get("affinityNamespaces") or ()),
+            annotation_domains=frozenset(allowed.get("annotationDomains") or ()),
+            claim_annotation_domains=frozenset(spec.get("annotationDomains") or ()),
+            storage_classes=_names(None if classes is None else [*map(_class, classes)]),
+            static_volumes=bool(spec.get("staticVolumes")),
+            has_default_storage_class=any(one.get("default") for one in classes or ()),
+        )
+
+
+def pod_policy_of(consumer: str, policies: Mapping[Key, Object]) -> PodPolicy:
+    """Return what holds for the consumer: its own policy, else that for all, else the defaults."""
+    own = policies.get(Key("", consumer))
+    return PodPolicy.parse(own or policies.get(Key("", DEFAULT)))
+
+
+def _class(offered: Object) -> str:
+    return str(offered.get("storageClassName"))
+
+
+def _names(listed: list[str] | None) -> frozenset[str] | None:
+    return None if listed is None else frozenset(listed)
