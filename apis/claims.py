@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from apis import keys, objects, ownership
-from apis.leaving import Stay, UnseenError
 from apis.objects import Object
+from apis.reflectionpolicy import NotReflected, UnseenError
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def selected_node(claim: Object) -> str:
     return objects.annotations(claim).get(keys.SELECTED_NODE, "")
 
 
-def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
+def reason_to_stay(claim: Object, storage: Storage) -> NotReflected | None:
     """Return why ``claim`` is no matter of the provider, None when it is.
 
     Raises:
@@ -63,11 +63,11 @@ def reason_to_stay(claim: Object, storage: Storage) -> Stay | None:
     if name:
         return _bound(claim, storage, name)
     if not is_provisioned(claim):
-        return Stay("nobody has asked for its volume yet", is_told=False)
+        return NotReflected("nobody has asked for its volume yet", is_told=False)
     if not storage.is_selected(claim):
-        return Stay("its first pod does not go to the provider", is_told=False)
+        return NotReflected("its first pod does not go to the provider", is_told=False)
     if storage.is_refused(claim):
-        return Stay(f"virtual node {selected_node(claim)} offers no storage", is_told=True)
+        return NotReflected(f"virtual node {selected_node(claim)} offers no storage", is_told=True)
     return None
 
 
@@ -79,7 +79,7 @@ def is_provisioned(claim: Object) -> bool:
     )
 
 
-def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
+def _of_another_class(claim: Object, storage: Storage) -> NotReflected | None:
     """Judge a claim of a class that is not offered (any more): data that is there stays."""
     name, class_ = claim["spec"].get("volumeName"), claim["spec"].get("storageClassName")
     volume = storage.volume(name) if name else None
@@ -87,18 +87,18 @@ def _of_another_class(claim: Object, storage: Storage) -> Stay | None:
         return None
     is_of = f"its class is {class_}" if class_ else "it has no class"
     there = storage.cluster_id
-    return Stay(
+    return NotReflected(
         f"{is_of}, not {storage.virtual_class}, so it stays here: pods on {there} use the claim of "
         f"this name there, which only the administrator of {there} makes"
     )
 
 
-def _bound(claim: Object, storage: Storage, name: str) -> Stay | None:
+def _bound(claim: Object, storage: Storage, name: str) -> NotReflected | None:
     volume = storage.volume(name)
     if volume is None:
         raise UnseenError(f"persistentvolume {name} of the claim is not there")
     if not storage.has(volume):
-        return Stay("its volume is not on the provider", is_told=False)
+        return NotReflected("its volume is not on the provider", is_told=False)
     if not storage.holds(volume, claim):
         raise UnseenError(f"persistentvolume {name} is not bound to this claim (spec.claimRef)")
     return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
-from apis import keys, leaving, objects
+from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
 from apis.reflection import AWAITED
@@ -225,7 +225,7 @@ class Loops:
         offloading = self._offloadings.get(Key(namespace, keys.OFFLOADING_NAME))
         if said is None or offloading is None:
             return said
-        return leaving.in_namespace(row, said, leaving.asked_policy(offloading))
+        return reflectionpolicy.in_namespace(row, said, reflectionpolicy.asked_policy(offloading))
 
     def _forbids(self, local: Object) -> str:
         offloading = self._offloading(objects.key_of(local).namespace)

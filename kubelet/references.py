@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import claims, keys, leaving, mentions, objects
+from apis import claims, keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from apis.offloading import Pair, ReflectionPolicy
 from kube import errors
@@ -81,7 +81,8 @@ class References:
         namespace = objects.key_of(pod).namespace
         wanted = {
             (kind, Key(namespace, name))
-            for kind, name in mentions.of(pod["spec"]) | mentions.services(pod["spec"])
+            for kind, name in reflectionpolicy.mentioned(pod["spec"])
+            | reflectionpolicy.mentioned_services(pod["spec"])
             if (kind, name) != (keys.CONFIG_MAP, keys.ROOT_CA_CONFIG_MAP)
             and self._policy(kind, namespace) is not None
         }
@@ -118,8 +119,12 @@ class References:
         policy = self._policy(kind, key.namespace)
         try:
             found = await self._local.get(kind, key)
-            stays = found is None or policy is None or leaving.reason_to_stay(kind, found, policy)
-        except (errors.ForbiddenError, leaving.ContradictionError):
+            stays = (
+                found is None
+                or policy is None
+                or reflectionpolicy.reason_to_stay(kind, found, policy)
+            )
+        except (errors.ForbiddenError, reflectionpolicy.ContradictionError):
             return None
         return None if stays else found
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from apis import keys, leaving, objects
+from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import is_scheduling_ours
 from kube import errors, waiting
@@ -77,7 +77,7 @@ async def _offload(
     if found and forge.places_pods(found):
         here = await reflections.policies(cluster, key.namespace)
         if here:
-            progress.warning(f"namespace {key.namespace}: {leaving.hold_here(here)}")
+            progress.warning(f"namespace {key.namespace}: {reflectionpolicy.hold_here(here)}")
 
 
 async def _apply(

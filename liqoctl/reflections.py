@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from apis import keys, leaving, naming, nodeselector, objects, placement, reflection
+from apis import keys, naming, nodeselector, objects, placement, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
@@ -55,7 +55,7 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
         if placement.is_virtual(node) and _is_selected(offloading, node)
     }
     twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(clusters) if one]
-    origin = Origin(namespace, leaving.asked_policy(wanted) or asked)
+    origin = Origin(namespace, reflectionpolicy.asked_policy(wanted) or asked)
     return await _lines(cluster, origin, twins)
 
 
@@ -85,7 +85,7 @@ async def _asked(cluster: Cluster, namespace: str) -> Policy | None:
         raise click.ClickException(f"namespace {namespace} does not exist")
     key = Key(namespace, keys.OFFLOADING_NAME)
     found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
-    return leaving.asked_policy(found) if found else None
+    return reflectionpolicy.asked_policy(found) if found else None
 
 
 async def _lines(cluster: Cluster, origin: Origin, twins: Iterable[tuple[str, str]]) -> list[Line]:

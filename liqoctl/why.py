@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import click
 
-from apis import keys, leaving, objects
+from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster, Selection
@@ -137,7 +137,7 @@ async def _with_staying(cluster: Cluster, pod: Object, provider: str, facts: Fac
     )
     read = await asyncio.gather(*reading)
     by_kind = {kind: found or [] for kind, (found, _) in zip(wanted, read, strict=True)}
-    asked = leaving.asked_policy(facts.offloading) if facts.offloading else None
+    asked = reflectionpolicy.asked_policy(facts.offloading) if facts.offloading else None
     contents = Contents(asked, by_kind, [pod])
     lines, unseen = await _allowed(
         _staying(cluster, contents, provider, where), "how virtual nodes reflect"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
-from apis import keys, tellings
+from apis import keys, reflectionpolicy
 from apis.objects import Key
 from certs import scraped
 from kube import client, peer, process, version
@@ -96,7 +96,7 @@ def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorde
     forges = FORGES | {row: custom.forge(row) for row in given.custom}
     for row, forge in forges.items():
         if workers := given.workers.get(row.name, row.workers):
-            component = tellings.component(row.name)
+            component = reflectionpolicy.reflector_component(row.name)
             recorder = Recorder(home, component, given.instance, labels=labels)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody

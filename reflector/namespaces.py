@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from apis import keys, leaving, tellings
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
 from apis.offloading import MappingPhase, NamespaceMap, Pair
 from apis.offloading import ReflectionPolicy as Policy
@@ -134,7 +134,7 @@ class PairReflection:
         labels = f"{keys.REMOTE_CLUSTER_ID}={pair.destination}"
         of = Selection(keys.EVENT, Object, pair.local_namespace, labels=labels, fields=_NO_PODS)
         with contextlib.suppress(errors.KubeError):  # then some of it is told once more
-            told = tellings.last((await self._sides.home.list(of)).items.values())
+            told = reflectionpolicy.last_events((await self._sides.home.list(of)).items.values())
             for _, reflection in self._parts:
                 reflection.told.remember(reflection.namespace, told)
             for rights in self._rights:
@@ -151,7 +151,7 @@ class PairReflection:
 
     def _reflection(self, loop: KindLoop) -> Reflection:
         forge, rules = loop.forge, loop.rules
-        policy = leaving.in_namespace(forge.row, rules.policy, self._asked.policy)
+        policy = reflectionpolicy.in_namespace(forge.row, rules.policy, self._asked.policy)
         scene = Scene(self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers)
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if forge.row.is_outward else reversed(both)
@@ -295,7 +295,9 @@ class Namespaces:
 
 
 def _policy(offloading: Partial) -> Policy | None:
-    return leaving.asked_policy({"metadata": {"annotations": offloading.metadata.annotations}})
+    return reflectionpolicy.asked_policy(
+        {"metadata": {"annotations": offloading.metadata.annotations}}
+    )
 
 
 def _asks_otherwise(own: Key, change: Change[Partial]) -> Iterable[Key]:

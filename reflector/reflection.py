@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from apis import apply, keys, leaving, naming, objects, ownership
-from apis.leaving import Stay
+from apis import apply, keys, naming, objects, ownership, reflectionpolicy
 from apis.objects import Key, Object
+from apis.reflectionpolicy import NotReflected
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.buckets import Buckets
@@ -102,9 +102,9 @@ class Reflection:
             if original is None or stay is not None:
                 return await self._withdraw(key, original, stay)
             return await self._keep(key, original)
-        except leaving.UnseenError:
+        except reflectionpolicy.UnseenError:
             return None  # it is looked at once that comes
-        except leaving.NotYetError as error:
+        except reflectionpolicy.NotYetError as error:
             if original is not None:
                 self.told.failed(original, str(error))
             return NOT_YET_RETRY_S
@@ -179,7 +179,7 @@ class Reflection:
         return Key(namespace, self.forge.original_name(name, self._pair))
 
     def _is_twin(self, found: Object) -> bool:
-        return self._pair.reflects(found) and not leaving.is_pod_token(found)
+        return self._pair.reflects(found) and not reflectionpolicy.is_pod_token(found)
 
     def _is_on_record(self, found: Object) -> bool:
         """Whether it is ours by the server's record, though somebody took its labels.
@@ -189,7 +189,7 @@ class Reflection:
         origin = ownership.shadow_origin(found, self._pair.origin)
         return (
             origin == self._pair.origin
-            and not leaving.is_pod_token(found)
+            and not reflectionpolicy.is_pod_token(found)
             and any(
                 entry.get("manager") == keys.REFLECTION_MANAGER
                 and entry.get("operation") == "Apply"
@@ -201,10 +201,10 @@ class Reflection:
         shown = self.forge.shown(wanted)
         return apply.is_current(wanted, shown, found)
 
-    def _stay(self, original: Object) -> Stay | None:
+    def _stay(self, original: Object) -> NotReflected | None:
         try:
             return self.forge.reason_to_stay(original, self._scene)
-        except leaving.ContradictionError as error:
+        except reflectionpolicy.ContradictionError as error:
             self.told.failed(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
 
@@ -282,7 +282,9 @@ class Reflection:
             f"its administrator has to install the CRD {self._twin_kind.resource}"
         )
 
-    async def _withdraw(self, key: Key, original: Object | None, stay: Stay | None) -> float | None:
+    async def _withdraw(
+        self, key: Key, original: Object | None, stay: NotReflected | None
+    ) -> float | None:
         """Remove the twin of what was seen to go, or of what is gone or stays by a live look.
 
         What came home stays: the copy of an Event expires as Events do.

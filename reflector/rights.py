@@ -8,7 +8,7 @@ from typing import Final
 from apis import keys, texts
 from apis.objects import Key, Object, named
 from apis.reflection import ReflectedKind
-from apis.tellings import About, Said
+from apis.reflectionpolicy import ReflectionEvent, ReflectionSubject
 from kube import errors
 from kube.cluster import Cluster
 from reflector.told import FAILED, SUCCESSFUL, Tell
@@ -30,9 +30,9 @@ class Rights:
         self._told, self._is_known = "", False
         self._changed = asyncio.Event()
 
-    def remember(self, destination: str, told: Mapping[About, Said]) -> None:
+    def remember(self, destination: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
         """Take what Events say for said: that it is over is told after a restart, too."""
-        said = told.get(About(destination, self.row.name))
+        said = told.get(ReflectionSubject(destination, self.row.name))
         if said and said.reason == FAILED:
             self._told = said.message
 

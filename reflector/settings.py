@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from apis import keys, reflection
-from apis.leaving import Filter
 from apis.networks import ListenAddress
 from apis.objects import Key
 from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, ReflectedKind
+from apis.reflectionpolicy import MetadataFilter
 from kube import flags
 from reflector.forge.contract import Settings as TwinSettings
 from reflector.namespaces import Identity
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str] | None, *, instance: str) -> Settings:
     """Return what the flags ``argv`` say; ``instance`` is the pod, by default the node."""
     given = _parser().parse_args(argv)
     identity = Identity(given.home_cluster_id, given.foreign_cluster_id, given.tenant_namespace)
-    hidden = Filter(
+    hidden = MetadataFilter(
         frozenset(given.labels_not_reflected), frozenset(given.annotations_not_reflected)
     )
     return Settings(

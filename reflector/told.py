@@ -6,12 +6,11 @@ Source: docs/parity.md § 6.1.
 from collections.abc import Mapping
 from typing import Final, Literal, Protocol
 
-from apis import keys, objects, tellings, texts
-from apis.leaving import Stay
+from apis import keys, objects, reflectionpolicy, texts
 from apis.objects import Key, Kind, Object
-from apis.tellings import About, Said
+from apis.reflectionpolicy import NotReflected, ReflectionEvent, ReflectionSubject
 
-SUCCESSFUL: Final = tellings.SUCCESSFUL
+SUCCESSFUL: Final = reflectionpolicy.SUCCESSFUL
 FAILED: Final = keys.FAILED_REFLECTION
 DISABLED: Final = keys.REFLECTION_DISABLED
 
@@ -33,7 +32,7 @@ class Told:
         self._tell, self._kind, self._destination = tell, kind, destination
         self._last: dict[Key, tuple[str, str]] = {}
 
-    def remember(self, namespace: str, told: Mapping[About, Said]) -> None:
+    def remember(self, namespace: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
         """Take what Events there say for said: it is not repeated, and that it is over is told."""
         for (cluster, kind, name, uid), said in told.items():
             is_ours = (cluster, kind) == (self._destination, self._kind.kind)
@@ -62,7 +61,7 @@ class Told:
             message = f"{self._kind} reflected to {self._destination}"
             self._tell(original, "Normal", SUCCESSFUL, message)
 
-    def disabled(self, key: Key, original: Object | None, stay: Stay | None) -> None:
+    def disabled(self, key: Key, original: Object | None, stay: NotReflected | None) -> None:
         """Say once why ``original`` has no twin; of what is protected, say nothing."""
         if original is None or stay is None or not stay.is_told:
             self._last.pop(key, None)

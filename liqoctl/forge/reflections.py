@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from apis import claims, keys, leaving, mentions, objects, ownership, reflection, tellings
+from apis import claims, keys, objects, ownership, reflection, reflectionpolicy
 from apis.claims import Storage
-from apis.leaving import Stay
 from apis.objects import Kind, Object
 from apis.offloading import MappingPhase, NamespaceMap, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ReflectedKind
-from apis.tellings import About
+from apis.reflectionpolicy import NotReflected, ReflectionSubject
 
 SHOWN: Final = tuple(row for row in reflection.KINDS if row.is_outward)
 _POLICIES: Final = tuple(reflection.custom(kind) for kind in reflection.POLICIES)
@@ -57,7 +56,7 @@ class Contents:
     pods: Sequence[Object] = ()
     volumes: Mapping[str, Object] = field(default_factory=dict)
     """Those that its claims are bound to, by name."""
-    failures: Mapping[About, str] = field(default_factory=dict)
+    failures: Mapping[ReflectionSubject, str] = field(default_factory=dict)
     """What the reflectors said last that they could not do."""
 
 
@@ -98,27 +97,27 @@ def peers_of(namespace: str, maps: Iterable[Object]) -> Iterator[tuple[str, str]
             yield parsed.remote_cluster_id, current.remote_namespace
 
 
-def failures(events: Iterable[Object]) -> dict[About, str]:
+def failures(events: Iterable[Object]) -> dict[ReflectionSubject, str]:
     """Return what ``events`` say last, where that is a failure."""
     return {
         about: said.message
-        for about, said in tellings.last(events).items()
+        for about, said in reflectionpolicy.last_events(events).items()
         if said.reason == keys.FAILED_REFLECTION
     }
 
 
 def _lines(contents: Contents, peer: Peer, row: ReflectedKind) -> Iterator[Line]:
     config = peer.options.reflectors.get(row.name)
-    policy = leaving.in_namespace(row, _policy(peer, row), contents.asked)
+    policy = reflectionpolicy.in_namespace(row, _policy(peer, row), contents.asked)
     if row.kind not in contents.by_kind:
         reason = f"this cluster has no such kind: install the CRD {row.kind.resource}"
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", UNKNOWN, reason)
-    withheld = contents.failures.get(About(peer.cluster, row.name), "")
+    withheld = contents.failures.get(ReflectionSubject(peer.cluster, row.name), "")
     if withheld:
         yield Line(peer.cluster, peer.remote_namespace, row.kind.kind, "", FAILED, withheld)
     for obj in contents.by_kind.get(row.kind, ()):
         name = objects.key_of(obj).name
-        about = About(peer.cluster, row.kind.kind, name, objects.uid(obj))
+        about = ReflectionSubject(peer.cluster, row.kind.kind, name, objects.uid(obj))
         line = Line(peer.cluster, peer.remote_namespace, row.kind.kind, name, REFLECTED)
         if config is not None and config.workers == 0:
             yield line._replace(state=OFF, reason=f"{row.name} has 0 workers")
@@ -140,37 +139,37 @@ def _reason(contents: Contents, peer: Peer, row: ReflectedKind, policy: Policy, 
     judge = _JUDGES.get(row, _as_policies_say)
     try:
         stay = judge(contents, peer, row, policy, obj)
-    except (leaving.ContradictionError, leaving.NotYetError) as error:
+    except (reflectionpolicy.ContradictionError, reflectionpolicy.NotYetError) as error:
         return str(error)
     return stay.reason if stay else ""
 
 
 def _as_policies_say(
     contents: Contents, peer: Peer, row: ReflectedKind, policy: Policy, obj: Object
-) -> Stay | None:
-    stay = leaving.reason_to_stay(row.kind, obj, policy)
+) -> NotReflected | None:
+    stay = reflectionpolicy.reason_to_stay(row.kind, obj, policy)
     if stay is not None or policy is not Policy.REFERENCED:
         return stay
     wanted = (row.kind, objects.key_of(obj).name)
     offloaded = (pod for pod in contents.pods if pod["spec"].get("nodeName") in peer.nodes)
-    if any(wanted in mentions.of(pod["spec"]) for pod in offloaded):
+    if any(wanted in reflectionpolicy.mentioned(pod["spec"]) for pod in offloaded):
         return None
-    return Stay(leaving.UNMENTIONED)
+    return NotReflected(reflectionpolicy.UNMENTIONED)
 
 
 def _as_its_service(
     contents: Contents, peer: Peer, _row: ReflectedKind, policy: Policy, obj: Object
-) -> Stay | None:
-    where = leaving.service_of(obj)
+) -> NotReflected | None:
+    where = reflectionpolicy.service_of(obj)
     services = contents.by_kind.get(keys.SERVICE, ())
     service = next((each for each in services if objects.key_of(each) == where), None)
     is_needed = any(one.get("nodeName") not in peer.nodes for one in obj.get("endpoints") or [])
-    return leaving.slice_stays(obj, service, policy, is_needed=is_needed)
+    return reflectionpolicy.slice_stays(obj, service, policy, is_needed=is_needed)
 
 
 def _with_its_data(
     contents: Contents, peer: Peer, _row: ReflectedKind, _policy: Policy, obj: Object
-) -> Stay | None:
+) -> NotReflected | None:
     is_offered, is_node = peer.with_storage.__contains__, peer.nodes.__contains__
     storage = Storage(peer.cluster, is_offered, is_node, contents.volumes.get)
     return claims.reason_to_stay(obj, storage)
@@ -178,10 +177,12 @@ def _with_its_data(
 
 def _as_not_opted_in(
     _contents: Contents, _peer: Peer, row: ReflectedKind, _policy: Policy, _obj: Object
-) -> Stay | None:
+) -> NotReflected | None:
     if row.kind in reflection.NEVER:
-        return Stay("it holds in this cluster only: there it would change or refuse remote pods")
-    return Stay(
+        return NotReflected(
+            "it holds in this cluster only: there it would change or refuse remote pods"
+        )
+    return NotReflected(
         f"it holds in this cluster only: spec.customResources of the VkOptionsTemplate does not "
         f"name {row.kind.resource}"
     )

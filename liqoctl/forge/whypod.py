@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from apis import downward, keys, mentions, objects, placement, podfields
+from apis import downward, keys, objects, placement, podfields, reflectionpolicy
 from apis.objects import Kind, Object
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Judgement, Obstacle, Rule
@@ -453,7 +453,7 @@ def claims(pod: Object) -> list[str]:
 
 def mentioned(pod: Object) -> dict[Kind, list[str]]:
     """Return the names of the ConfigMaps, Secrets and claims that it mentions."""
-    found = mentions.of(spec_of(pod))
+    found = reflectionpolicy.mentioned(spec_of(pod))
     named = {
         kind: sorted(name for one, name in found if one == kind)
         for kind in (keys.CONFIG_MAP, keys.SECRET)

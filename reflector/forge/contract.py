@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from apis import keys, leaving
-from apis.leaving import Filter, Stay
+from apis import keys, reflectionpolicy
 from apis.networks import Network
 from apis.objects import Key, Kind, Object
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import AllowedReflection
 from apis.reflection import ReflectedKind
+from apis.reflectionpolicy import MetadataFilter, NotReflected
 
 
 @dataclass(frozen=True)
 class Settings:
     """What a virtual node says about its twins."""
 
-    hidden: Filter = field(default_factory=Filter)
+    hidden: MetadataFilter = field(default_factory=MetadataFilter)
     enable_load_balancer: bool = False
     load_balancer_class: str = ""
     enable_ingress: bool = False
@@ -165,7 +165,7 @@ class Forge:
     row: ReflectedKind
     twin: Callable[[Object, Scene], Object]
     """Return the twin of an original, or raise ``leaving.NotYetError``."""
-    stays: Callable[[Object, Scene], Stay | None] | None = None
+    stays: Callable[[Object, Scene], NotReflected | None] | None = None
     """Return why an original has no twin; None to go by the policies for all kinds."""
     lacks: Callable[[Object, Scene], str] = _nothing
     """Return for its author what the twin of an original lacks, as not offered; empty: nothing."""
@@ -186,8 +186,8 @@ class Forge:
     inputs: tuple[Input, ...] = ()
     asking: Asking | None = None
 
-    def reason_to_stay(self, original: Object, scene: Scene) -> Stay | None:
+    def reason_to_stay(self, original: Object, scene: Scene) -> NotReflected | None:
         """Return why ``original`` is to have no twin, None when it is to have one."""
         if self.stays is not None:
             return self.stays(original, scene)
-        return leaving.reason_to_stay(self.row.kind, original, scene.policy)
+        return reflectionpolicy.reason_to_stay(self.row.kind, original, scene.policy)

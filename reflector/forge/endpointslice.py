@@ -8,9 +8,9 @@ their own, which the provider maps, and what is elsewhere by that of its IP obje
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from apis import keys, leaving, networks, objects, reflection
-from apis.leaving import Stay
+from apis import keys, networks, objects, reflection, reflectionpolicy
 from apis.objects import Key, Object
+from apis.reflectionpolicy import NotReflected
 from reflector.forge import fields, shapes, twins
 from reflector.forge.contract import Forge, Input, Scene, Settings
 
@@ -35,16 +35,16 @@ def twin(local: Object, scene: Scene) -> Object:
     return made
 
 
-def stays(local: Object, scene: Scene) -> Stay | None:
+def stays(local: Object, scene: Scene) -> NotReflected | None:
     """Return why ``local`` has no twin: as its Service, unless it says itself.
 
     Raises:
         ContradictionError: it carries both annotations.
     """
-    service = leaving.service_of(local)
+    service = reflectionpolicy.service_of(local)
     found = scene.look.get(keys.SERVICE, service) if service else None
     is_needed = any(True for _ in _elsewhere(local, scene))
-    return leaving.slice_stays(local, found, scene.policy, is_needed=is_needed)
+    return reflectionpolicy.slice_stays(local, found, scene.policy, is_needed=is_needed)
 
 
 def _elsewhere(local: Object, scene: Scene) -> Iterable[Object]:
@@ -77,7 +77,7 @@ def _reached(address: str, scene: Scene) -> str:
         given = objects.status(one).get("ip")
         if given and objects.spec(one).get("ip") == address:
             return str(given)
-    raise leaving.NotYetError(
+    raise reflectionpolicy.NotYetError(
         f"address {address} is of no pod here, and no IP of ipam.liqo.io in namespace "
         f"{scene.pair.local_namespace} says how it is reached: create one with spec.ip {address}"
     )
@@ -102,7 +102,7 @@ def _of_service(old: Object | None, new: Object | None, scene: Scene) -> Iterabl
     if changed is None or _says_the_same(old, new):
         return []
     service = objects.key_of(changed)
-    return _that(scene, lambda each: leaving.service_of(each) == service)
+    return _that(scene, lambda each: reflectionpolicy.service_of(each) == service)
 
 
 def _says_the_same(old: Object | None, new: Object | None) -> bool:

@@ -4,11 +4,11 @@ import hashlib
 import re
 from typing import Any, Final
 
-from apis import keys, leaving, objects, reflection, texts
-from apis.leaving import Stay
+from apis import keys, objects, reflection, reflectionpolicy, texts
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
+from apis.reflectionpolicy import NotReflected
 from reflector.forge import configmap, podevents
 from reflector.forge.contract import Asking, Forge, Input, Scene, nobody
 
@@ -90,7 +90,7 @@ def twin_name(name: str, pair: Pair) -> str:
     return f"{name[:200].rstrip('.-')}.{hashlib.sha256(where.encode()).hexdigest()[:16]}"
 
 
-def stays(remote: Object, scene: Scene) -> Stay | None:
+def stays(remote: Object, scene: Scene) -> NotReflected | None:
     """Return why an Event stays on the provider: it is about nothing that is here, or told not to.
 
     Nobody is told: its author is on the provider.
@@ -98,11 +98,11 @@ def stays(remote: Object, scene: Scene) -> Stay | None:
     where = _home_of(remote.get("involvedObject") or {}, scene)
     local = _found(*where, scene) if where else None
     if where is None or local is None:
-        return Stay("it is about nothing that is here", is_told=False)
+        return NotReflected("it is about nothing that is here", is_told=False)
     if where[0] == keys.POD and _is_judged(remote, scene) and not podevents.is_told(remote, local):
-        return Stay("that a pod starts as it should is in its status", is_told=False)
-    stay = leaving.reason_to_stay(keys.EVENT, remote, scene.policy)
-    return Stay(stay.reason, is_told=False) if stay else None
+        return NotReflected("that a pod starts as it should is in its status", is_told=False)
+    stay = reflectionpolicy.reason_to_stay(keys.EVENT, remote, scene.policy)
+    return NotReflected(stay.reason, is_told=False) if stay else None
 
 
 def _is_judged(remote: Object, scene: Scene) -> bool:
@@ -113,7 +113,7 @@ def _is_judged(remote: Object, scene: Scene) -> bool:
 def _about(remote: Object, scene: Scene) -> Key | None:
     """Return the pod at the consumer that an Event is about which may come home."""
     kind, key = _home_of(remote.get("involvedObject") or {}, scene) or (None, None)
-    if kind != keys.POD or leaving.reason_to_stay(keys.EVENT, remote, scene.policy):
+    if kind != keys.POD or reflectionpolicy.reason_to_stay(keys.EVENT, remote, scene.policy):
         return None
     return key
 

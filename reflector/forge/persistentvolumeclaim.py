@@ -6,10 +6,10 @@ Source: docs/parity.md § 6.9. The data is where the twin is, and pods follow it
 from collections.abc import Iterable
 from typing import Final
 
-from apis import claims, keys, leaving, objects, reflection, volumes
+from apis import claims, keys, objects, reflection, reflectionpolicy, volumes
 from apis.claims import Storage
-from apis.leaving import Stay
 from apis.objects import Key, Object, named
+from apis.reflectionpolicy import NotReflected
 from reflector.forge import shapes, twins
 from reflector.forge.contract import Forge, Input, Scene, Write, nobody
 
@@ -51,7 +51,7 @@ def settled(wanted: Object, found: Object) -> Object:
     return {**wanted, "spec": {**wanted["spec"], **fixed}}
 
 
-def stays(local: Object, scene: Scene) -> Stay | None:
+def stays(local: Object, scene: Scene) -> NotReflected | None:
     """Return why ``local`` is no matter of this provider, None when it is."""
     return claims.reason_to_stay(local, _storage(scene))
 
@@ -136,7 +136,7 @@ def _access_modes(local: Object) -> list[str]:
     asked = objects.annotations(local).get(keys.REMOTE_ACCESS_MODES, "")
     modes = [mode.strip() for mode in asked.split(",") if mode.strip()]
     if unknown := [mode for mode in modes if mode not in _ACCESS_MODES]:
-        raise leaving.NotYetError(
+        raise reflectionpolicy.NotYetError(
             f"annotation {keys.REMOTE_ACCESS_MODES} names {', '.join(unknown)}: "
             f"use {', '.join(sorted(_ACCESS_MODES))}"
         )

@@ -6,28 +6,28 @@ Source: docs/parity.md § 6.2; SEC-B6.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from apis import keys, leaving, objects
-from apis.leaving import Stay
+from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from apis.offloading import ReflectionPolicy as Policy
+from apis.reflectionpolicy import NotReflected
 from reflector.forge.contract import Input, Scene
 from reflector.forge.shapes import Labelled, Placed
 
 _UNDER: Final = frozenset({Policy.REFERENCED})
 
 
-def stays(kind: Kind) -> Callable[[Object, Scene], Stay | None]:
+def stays(kind: Kind) -> Callable[[Object, Scene], NotReflected | None]:
     """Return the judgement of objects of ``kind``: by all policies, this one included."""
 
-    def judged(original: Object, scene: Scene) -> Stay | None:
-        stay = leaving.reason_to_stay(kind, original, scene.policy)
+    def judged(original: Object, scene: Scene) -> NotReflected | None:
+        stay = reflectionpolicy.reason_to_stay(kind, original, scene.policy)
         if stay is not None or scene.policy is not Policy.REFERENCED:
             return stay
         wanted = (kind, objects.key_of(original).name)
         pods: Iterable[Placed] = scene.look.each(keys.POD)
         if any(wanted in pod.mentions and _is_offloaded(pod, scene) for pod in pods):
             return None
-        return Stay(leaving.UNMENTIONED, is_told=False)
+        return NotReflected(reflectionpolicy.UNMENTIONED, is_told=False)
 
     return judged
 

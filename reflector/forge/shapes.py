@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, mentions, ownership
-from apis.mentions import Mention
+from apis import keys, ownership, reflectionpolicy
 from apis.objects import Meta
+from apis.reflectionpolicy import Mention
 
 
 class Metadata(Meta, gc=False, frozen=True):
@@ -55,7 +55,7 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
         spec = msgspec.json.decode(self.spec, type=dict[str, Any])
         msgspec.structs.force_setattr(self, "spec", _EMPTY)
         msgspec.structs.force_setattr(self, "node", str(spec.get("nodeName") or ""))
-        msgspec.structs.force_setattr(self, "mentions", mentions.of(spec))
+        msgspec.structs.force_setattr(self, "mentions", reflectionpolicy.mentioned(spec))
 
     def says_the_same(self, other: "Placed | None") -> bool:
         """Whether nothing that matters differs."""

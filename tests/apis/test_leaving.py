@@ -2,10 +2,10 @@
 
 import pytest
 
-from apis import keys, leaving
-from apis.leaving import Filter
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
+from apis.reflectionpolicy import MetadataFilter
 
 SKIP = "liqo.io/skip-reflection"
 ALLOW = "liqo.io/allow-reflection"
@@ -42,7 +42,7 @@ def obj(
 def test_annotations_decide_as_the_policy_says(
     *, kind: Kind, chosen: Policy, annotations: dict[str, str], leaves: bool
 ) -> None:
-    reason = leaving.reason_to_stay(kind, obj(kind, annotations=annotations), chosen)
+    reason = reflectionpolicy.reason_to_stay(kind, obj(kind, annotations=annotations), chosen)
 
     assert (reason is None) is leaves
 
@@ -68,8 +68,8 @@ def test_the_protected_set_never_leaves(protected: Object, chosen: Policy) -> No
     kind = keys.SERVICE if protected["kind"] == "Service" else keys.SECRET
     protected["metadata"].setdefault("annotations", {})[ALLOW] = "true"
 
-    assert leaving.is_protected(kind, protected)
-    assert leaving.reason_to_stay(kind, protected, chosen) is not None
+    assert reflectionpolicy.is_protected(kind, protected)
+    assert reflectionpolicy.reason_to_stay(kind, protected, chosen) is not None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_protected_set_never_leaves(protected: Object, chosen: Policy) -> No
     ids=["opaque", "tls", "pull", "only the label", "a secret called kubernetes"],
 )
 def test_other_secrets_leave(ordinary: Object) -> None:
-    assert leaving.reason_to_stay(keys.SECRET, ordinary, Policy.DENY_LIST) is None
+    assert reflectionpolicy.reason_to_stay(keys.SECRET, ordinary, Policy.DENY_LIST) is None
 
 
 @pytest.mark.parametrize("chosen", Policy)
@@ -97,15 +97,15 @@ def test_the_root_certificates_leave_unless_skipped(
 ) -> None:
     root = obj(keys.CONFIG_MAP, name="kube-root-ca.crt", annotations=annotations)
 
-    assert (leaving.reason_to_stay(keys.CONFIG_MAP, root, chosen) is None) is leaves
+    assert (reflectionpolicy.reason_to_stay(keys.CONFIG_MAP, root, chosen) is None) is leaves
 
 
 def test_root_certificates_that_ask_for_both_are_an_error() -> None:
     both = {SKIP: "true", ALLOW: "true"}
     root = obj(keys.CONFIG_MAP, name="kube-root-ca.crt", annotations=both)
 
-    with pytest.raises(leaving.ContradictionError, match="contradict"):
-        leaving.reason_to_stay(keys.CONFIG_MAP, root, Policy.DENY_LIST)
+    with pytest.raises(reflectionpolicy.ContradictionError, match="contradict"):
+        reflectionpolicy.reason_to_stay(keys.CONFIG_MAP, root, Policy.DENY_LIST)
 
 
 def test_annotations_of_this_cluster_stay() -> None:
@@ -124,7 +124,7 @@ def test_annotations_of_this_cluster_stay() -> None:
         "loadbalancer.openstack.org/load-balancer-id": "x",
     }
     asked = obj(keys.SERVICE, annotations={**stay, "mine": "1", "unwanted": "1"})
-    hidden = Filter(annotations_not_reflected=frozenset({"unwanted"}))
+    hidden = MetadataFilter(annotations_not_reflected=frozenset({"unwanted"}))
 
     assert hidden.annotations(asked) == {"mine": "1"}
 
@@ -132,5 +132,5 @@ def test_annotations_of_this_cluster_stay() -> None:
 def test_labels_stay_that_are_told_to() -> None:
     asked = obj(keys.SERVICE, labels={"app": "web", "team": "a"})
 
-    assert Filter(frozenset({"team"})).labels(asked) == {"app": "web"}
-    assert Filter().labels(asked) == {"app": "web", "team": "a"}
+    assert MetadataFilter(frozenset({"team"})).labels(asked) == {"app": "web"}
+    assert MetadataFilter().labels(asked) == {"app": "web", "team": "a"}

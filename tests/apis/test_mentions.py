@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, mentions
+from apis import keys, reflectionpolicy
 from apis.objects import Kind, Object
 from kube import client
 from sandbox.controlplane import Plane
 
 KINDS: Final = {"secret": keys.SECRET, "configmap": keys.CONFIG_MAP}
-PATHS: Final = [(kind, path) for kind, paths in mentions.PATHS.items() for path in paths]
+PATHS: Final = [(kind, path) for kind, paths in reflectionpolicy.PATHS.items() for path in paths]
 
 
 def spec(path: str, value: str) -> Object:
@@ -27,14 +27,16 @@ def spec(path: str, value: str) -> Object:
 
 @pytest.mark.parametrize(("kind", "path"), PATHS)
 def test_each_is_found(kind: Kind, path: str) -> None:
-    found = mentions.of(spec(path, "it"))
+    found = reflectionpolicy.mentioned(spec(path, "it"))
 
     assert (kind, "it") in found
     assert found <= {(kind, "it"), (keys.SECRET, "other")}
 
 
 def test_what_names_nothing_mentions_nothing() -> None:
-    assert not mentions.of({"volumes": [{"name": "a", "secret": {}}, {"csi": None}], "other": 1})
+    assert not reflectionpolicy.mentioned(
+        {"volumes": [{"name": "a", "secret": {}}, {"csi": None}], "other": 1}
+    )
 
 
 @pytest.mark.cluster

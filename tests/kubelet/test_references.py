@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, mentions
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy
 from kube.errors import ForbiddenError, NotReachableError
@@ -228,9 +228,11 @@ def test_services_are_those_whose_variables_a_container_names() -> None:
         "env": [{"name": "HOME", "value": "$(KUBERNETES_SERVICE_HOST)"}],
     }
 
-    assert mentions.services({"containers": [container]}) == {(keys.SERVICE, "my-cache")}
+    assert reflectionpolicy.mentioned_services({"containers": [container]}) == {
+        (keys.SERVICE, "my-cache")
+    }
     without = {"containers": [container], "enableServiceLinks": False}
-    assert mentions.services(without) == frozenset()
+    assert reflectionpolicy.mentioned_services(without) == frozenset()
 
 
 def test_many_objects_are_named_in_part() -> None:

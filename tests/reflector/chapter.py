@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from apis import leaving, reflection
+from apis import reflection, reflectionpolicy
 from apis.reflection import ReflectedKind
 from reflector.forge import fields
 from reflector.forge.fields import Fate
@@ -19,7 +19,7 @@ def table() -> str:
     """Return the table in Markdown, and which annotations are in no row of it."""
     lines = [_HEAD, ["---"] * len(_HEAD), *_rows()]
     rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    never = "".join(f"- `{name}`\n" for name in sorted(leaving.NEVER_ANNOTATIONS))
+    never = "".join(f"- `{name}`\n" for name in sorted(reflectionpolicy.NEVER_ANNOTATIONS))
     return f"{rows}\n{_fields()}\nThese annotations never leave, whatever is said:\n\n{never}"
 
 

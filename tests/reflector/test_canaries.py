@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from apis import keys, leaving
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from kube import client
@@ -147,7 +147,7 @@ async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, t
         for row, forge in FORGES.items()
     ]
     offloadings = (await rome.list(Selection(keys.NAMESPACE_OFFLOADING, Object))).items.values()
-    entitled_by = next(filter(None, map(leaving.asked_policy, offloadings)), policy)
+    entitled_by = next(filter(None, map(reflectionpolicy.asked_policy, offloadings)), policy)
     reflecting = Namespaces(IDENTITY, loops, rome, provider)
     running = asyncio.create_task(reflecting.run())
     try:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys, leaving
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
 from apis.offloading import Pair
 from reflector.forge import persistentvolumeclaim as claims
@@ -89,7 +89,7 @@ def test_annotations_choose_class_and_modes() -> None:
 
 
 def test_an_unknown_mode_is_told() -> None:
-    with pytest.raises(leaving.NotYetError, match="ReadMostly"):
+    with pytest.raises(reflectionpolicy.NotYetError, match="ReadMostly"):
         claims.twin(claim({**ASKED, keys.REMOTE_ACCESS_MODES: "ReadMostly"}), scene())
 
 
@@ -183,7 +183,7 @@ def test_a_bound_claim_is_where_its_volume_is() -> None:
 
     assert claims.stays(bound, scene(OFFERED, volume)) is None
     assert claims.stays(bound, scene(OFFERED, elsewhere))
-    with pytest.raises(leaving.NotYetError):  # what is not seen proves nothing
+    with pytest.raises(reflectionpolicy.NotYetError):  # what is not seen proves nothing
         claims.stays(bound, scene())
 
 
@@ -193,7 +193,7 @@ def test_a_claim_that_names_the_volume_of_another_claim_gets_and_changes_nothing
     theirs["metadata"] = {**theirs["metadata"], "uid": "8"}
     grown = {"status": {"capacity": {"storage": "9Ti"}}}
 
-    with pytest.raises(leaving.NotYetError, match="is not bound to this claim"):
+    with pytest.raises(reflectionpolicy.NotYetError, match="is not bound to this claim"):
         claims.stays(theirs, scene(OFFERED, volume))
     assert list(claims.back(HERE, theirs, grown, scene(OFFERED, volume))) == []
     theirs["spec"]["storageClassName"] = "fast"

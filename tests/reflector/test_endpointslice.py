@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, leaving
+from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
@@ -115,7 +115,7 @@ def test_a_slice_goes_as_its_service_unless_it_says_itself(
 def test_a_slice_that_contradicts_itself_is_refused() -> None:
     local = slice_of(endpoint("10.0.0.1"), annotations={**SKIP, **ALLOW})
 
-    with pytest.raises(leaving.ContradictionError):
+    with pytest.raises(reflectionpolicy.ContradictionError):
         endpointslice.stays(local, scene())
 
 
@@ -194,7 +194,7 @@ def test_with_an_ip_fabric_what_is_no_pod_here_goes_by_its_ip_object() -> None:
 
 @pytest.mark.parametrize("known", [[], [ip("192.0.2.1")], [ip("192.0.2.2", ip="10.70.0.4")]])
 def test_an_address_that_nothing_remaps_is_told_and_waited_for(known: list[Object]) -> None:
-    with pytest.raises(leaving.NotYetError, match=r"create one with spec.ip 192.0.2.1"):
+    with pytest.raises(reflectionpolicy.NotYetError, match=r"create one with spec.ip 192.0.2.1"):
         endpointslice.twin(slice_of(endpoint("192.0.2.1")), fabric(*known))
 
 

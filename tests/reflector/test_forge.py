@@ -6,7 +6,6 @@ from typing import Any, Final
 import pytest
 
 from apis import apply, keys
-from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import Pair
 from apis.reflection import (
@@ -18,6 +17,7 @@ from apis.reflection import (
     SERVICE,
     ReflectedKind,
 )
+from apis.reflectionpolicy import MetadataFilter
 from kube.door import fit, shapes
 from reflector.forge import configmap, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
@@ -49,7 +49,7 @@ def local(kind: Kind, name: str = "mine", **rest: Any) -> Object:
 def test_metadata_is_what_means_something_on_both_sides(forge: Forge) -> None:
     original, kind = local(forge.row.kind), forge.row.twin
     snapshot = copy.deepcopy(original)
-    settings = Settings(Filter(frozenset({"team"})))
+    settings = Settings(MetadataFilter(frozenset({"team"})))
 
     twin = forge.twin(original, Scene(PAIR, settings=settings))
 

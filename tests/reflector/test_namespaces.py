@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from apis import keys, leaving, objects, reflection, tellings
+from apis import keys, objects, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import Pair
 from apis.offloading import ReflectionPolicy as Policy
@@ -334,7 +334,7 @@ def said(of: Object, reason: str, message: str) -> Object:
         Key("foo", f"{about['name']}.1"),
         metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan"}},
         involvedObject=about,
-        reportingComponent=tellings.component("configmap"),
+        reportingComponent=reflectionpolicy.reflector_component("configmap"),
         reason=reason,
         message=message,
         lastTimestamp="2026-01-01T00:00:00Z",
@@ -349,7 +349,7 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
     body = factories.config_map("foo", "skipped")
     body["metadata"]["annotations"] = {keys.SKIP_REFLECTION: "true"}
     skipped = await home.create(keys.CONFIG_MAP, body)
-    stay = leaving.reason_to_stay(keys.CONFIG_MAP, skipped, Policy.DENY_LIST)
+    stay = reflectionpolicy.reason_to_stay(keys.CONFIG_MAP, skipped, Policy.DENY_LIST)
     assert stay
     await home.create(keys.EVENT, said(failed, keys.FAILED_REFLECTION, "it exists"))
     await home.create(keys.EVENT, said(skipped, keys.REFLECTION_DISABLED, stay.reason))
@@ -364,7 +364,7 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
         await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
         await eventually(lambda: there(foreign, "foo-rome", "later"))
 
-    assert told == [("settings", tellings.SUCCESSFUL)]
+    assert told == [("settings", reflectionpolicy.SUCCESSFUL)]
 
 
 @pytest.mark.parametrize("was_told", [True, False])
@@ -377,7 +377,7 @@ async def test_that_a_right_came_is_told_though_a_restart_was_between(*, was_tol
     if was_told:
         event = said(offloading, keys.FAILED_REFLECTION, "widgets cannot be followed")
         event["involvedObject"]["kind"] = keys.NAMESPACE_OFFLOADING.kind
-        event["reportingComponent"] = tellings.component(row.name)
+        event["reportingComponent"] = reflectionpolicy.reflector_component(row.name)
         await home.create(keys.EVENT, event)
     warned: list[tuple[Key, str]] = []
 
@@ -391,7 +391,7 @@ async def test_that_a_right_came_is_told_though_a_restart_was_between(*, was_tol
         await until(lambda: len(warned) >= was_told)
         await turns(200)
 
-    over = (Key("foo", keys.OFFLOADING_NAME), tellings.SUCCESSFUL)
+    over = (Key("foo", keys.OFFLOADING_NAME), reflectionpolicy.SUCCESSFUL)
     assert warned == [over] * was_told
 
 
@@ -401,7 +401,7 @@ async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_t
     await offload(home, {"foo": "foo-rome"})
     event = said(factories.offloading("foo"), keys.FAILED_REFLECTION, "widgets cannot")
     event["involvedObject"]["kind"] = keys.NAMESPACE_OFFLOADING.kind
-    event["reportingComponent"] = tellings.component(row.name)
+    event["reportingComponent"] = reflectionpolicy.reflector_component(row.name)
     await home.create(keys.EVENT, event)
     warned: list[str] = []
 
@@ -418,7 +418,7 @@ async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_t
         await home.create(row.kind, named(row.kind, Key("foo", "one"), spec={}))
         await until(lambda: len(warned) > 1)
 
-    assert warned == [keys.FAILED_REFLECTION, tellings.SUCCESSFUL]
+    assert warned == [keys.FAILED_REFLECTION, reflectionpolicy.SUCCESSFUL]
 
 
 async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -> None:

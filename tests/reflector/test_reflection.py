@@ -3,10 +3,10 @@
 import pytest
 
 from apis import keys
-from apis.leaving import Filter
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import custom as custom_row
+from apis.reflectionpolicy import MetadataFilter
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
@@ -281,7 +281,7 @@ async def test_hidden_labels_go_when_they_become_hidden(world: World) -> None:
     await world.home.create(keys.CONFIG_MAP, asked)
     await world.reflection().reconcile(HERE)
 
-    settings = Settings(Filter(frozenset({"team"})))
+    settings = Settings(MetadataFilter(frozenset({"team"})))
     await world.reflection(settings=settings).reconcile(HERE)
 
     twin = await world.foreign.get(keys.CONFIG_MAP, THERE)

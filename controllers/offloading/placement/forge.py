@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import keys, leaving, objects, placement
+from apis import keys, objects, placement, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
@@ -97,7 +97,7 @@ def status(
     if not policies.is_any:
         return {"conditions": objects.without_condition(told, keys.POLICIES_REFLECTED)}
     here = policies.here
-    reflected = ("False", "HoldHereOnly", leaving.hold_here(here)) if here else _REFLECTED
+    reflected = ("False", "HoldHereOnly", reflectionpolicy.hold_here(here)) if here else _REFLECTED
     return {"conditions": objects.set_condition(told, keys.POLICIES_REFLECTED, *reflected, now)}
 
 

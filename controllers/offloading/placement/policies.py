@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from apis import keys, leaving, objects, reflection
+from apis import keys, objects, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from apis.reflection import ReflectedKind
@@ -112,8 +112,8 @@ class Policies:
 
 def _stays(row: ReflectedKind, obj: Object) -> bool:
     try:
-        return leaving.reason_to_stay(row.kind, obj, row.default) is not None
-    except leaving.ContradictionError:
+        return reflectionpolicy.reason_to_stay(row.kind, obj, row.default) is not None
+    except reflectionpolicy.ContradictionError:
         return True
 
 
