@@ -455,3 +455,22 @@ class Pair:
     def selector(self) -> str:
         """Return the label selector of the twins."""
         return ",".join(f"{key}={value}" for key, value in self.labels().items())
+
+
+# When a peer does not come back -------------------------------------------------------------------
+
+API_SERVER_STATUS: Final = "APIServerStatus"
+API_SERVER_ESTABLISHED: Final = "Established"
+
+
+def is_gone_for_good(foreign_cluster: Object | None) -> bool:
+    """Whether the peer is gone for good: an administrator says so, and it does not answer.
+
+    A ForeignCluster that is missing says nothing: deleting needs more proof than that.
+    """
+    if foreign_cluster is None:
+        return False
+    given_up = objects.annotations(foreign_cluster).get(keys.PERMANENTLY_UNREACHABLE, "")
+    status = objects.status(foreign_cluster)
+    answers = objects.find_condition(status.get("conditions"), API_SERVER_STATUS)
+    return given_up.lower() == "true" and (answers or {}).get("status") != API_SERVER_ESTABLISHED

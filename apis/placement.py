@@ -269,7 +269,9 @@ def _too_small(node: Object, spec: Object) -> Iterator[Obstacle]:
     try:
         wanted = resources.usage(spec)
         asked = {name: amount for name, amount in wanted.items() if amount}
-        there = resources.parse({name: allocatable[name] for name in asked if name in allocatable})
+        there = resources.parse_resources(
+            {name: allocatable[name] for name in asked if name in allocatable}
+        )
     except ValueError as error:
         yield Obstacle(Rule.RESOURCES, f"its resources cannot be read: {error}")
         return

@@ -194,7 +194,7 @@ def _fields(spec: Object) -> dict[str, Any]:
     _check_size(spec)
     return {
         "sharing": _sharing(sharing),
-        "limits": resources.parse(spec.get("limits")),
+        "limits": resources.parse_resources(spec.get("limits")),
         "remote_namespaces": pattern,
         "max_remote_namespaces": MAX_REMOTE_NAMESPACES if most is None else int(most),
         "max_objects": {**MAX_OBJECTS, **_most(spec.get("maxObjects") or {})},

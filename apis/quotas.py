@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from apis import objects, quantity, resources
+from apis import objects, resources
 from apis.objects import Key, Object, key_of
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 
 EXCEEDED: Final = "QuotaExceeded"
 CORDONED: Final = "QuotaCordoned"
@@ -58,7 +57,7 @@ class Grant:
         spec: Object = objects.spec(quota)
         key = key_of(quota)
         try:
-            total = resources.parse(spec.get("resources"))
+            total = resources.parse_resources(spec.get("resources"))
         except ValueError as error:
             raise ValueError(f"quota {key} cannot be read: {error}") from error
         return cls(
@@ -87,7 +86,7 @@ class Demand:
             shape.
         """
         check(spec)
-        usage = {**resources.usage(spec), PODS: quantity.parse(1)}
+        usage = {**resources.usage(spec), PODS: resources.parse_quantity(1)}
         soft = next(_unsaid(spec), "")
         return cls(usage, soft, soft or next(_unequal(spec), ""))
 
@@ -223,7 +222,7 @@ def check_amounts(amounts: Mapping[str, Any], path: str) -> None:
     """
     for name, amount in amounts.items():
         try:
-            found = quantity.parse(amount)
+            found = resources.parse_quantity(amount)
         except ValueError as error:
             raise ValueError(f"{path}.{name} is no amount ({error}): correct it") from error
         if found < Quantity():
@@ -267,7 +266,8 @@ def _unsaid(spec: Object) -> Iterator[str]:
 def _unequal(spec: Object) -> Iterator[str]:
     for path, declared in _declared(spec):
         requests, limits = (
-            resources.parse(_mapping(declared.get(part), path)) for part in ("requests", "limits")
+            resources.parse_resources(_mapping(declared.get(part), path))
+            for part in ("requests", "limits")
         )
         for name, amount in requests.items():
             if limits.get(name) != amount:

@@ -1,15 +1,175 @@
-"""Amounts by resource, and what a pod asks for.
+"""Amounts of resources as Kubernetes writes them, by resource, and what a pod asks for. Pure.
 
-Source: docs/parity.md § 3.8.1.
+An amount is an integer of billionths, the finest that Kubernetes knows; no float is ever made.
+Source: Kubernetes, apimachinery ``resource.Quantity``; docs/parity.md § 3.8.1.
 """
 
 import contextlib
+import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from apis import quantity
 from apis.objects import Object
-from apis.quantity import Quantity
+
+NANO: Final = 10**9
+_MILLI: Final = 10**6
+_LONGEST: Final = 64
+_MAX_EXPONENT: Final = 30
+_BINARY_CAP: Final = (2**63 - 1) * NANO
+_SMALLEST_BINARY: Final = 1024 * NANO
+_EXACT: Final = Context(prec=200)
+
+_TEXT: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,4}))?",
+    re.ASCII,
+)
+_DECIMAL: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+class Form(Enum):
+    """How an amount was written, and so how it is written again."""
+
+    DECIMAL = "decimal"
+    BINARY = "binary"
+    EXPONENT = "exponent"
+
+
+@dataclass(frozen=True, order=True)
+class Quantity:
+    """An amount; equal and ordered by value alone, whatever the form.
+
+    Units: ``nanos`` are billionths of one core, byte or piece.
+    """
+
+    nanos: int = 0
+    form: Form = field(default=Form.DECIMAL, compare=False)
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos + other.nanos, self.form if self.nanos else other.form)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos - other.nanos, self.form if self.nanos else other.form)
+
+    def __neg__(self) -> "Quantity":
+        return Quantity(-self.nanos, self.form)
+
+    def __bool__(self) -> bool:
+        return self.nanos != 0
+
+    def __str__(self) -> str:
+        """Return the canonical text: no fraction, the largest suffix that loses nothing."""
+        if not self.nanos:
+            return "0"
+        if self.form is Form.BINARY and _shows_binary(self.nanos):
+            return _binary_text(self.nanos // NANO)
+        return _decimal_text(self.nanos, self.form)
+
+    @property
+    def value(self) -> Decimal:
+        """Return the exact number."""
+        return Decimal(self.nanos).scaleb(-9, context=_EXACT)
+
+    @property
+    def in_thousandths(self) -> "Quantity":
+        """Return the amount rounded up (away from zero) to a thousandth."""
+        up = -(-abs(self.nanos) // _MILLI) * _MILLI
+        return Quantity(up if self.nanos > 0 else -up, self.form)
+
+    @property
+    def whole(self) -> int:
+        """Return the number, rounded up to an integer."""
+        return -(-self.nanos // NANO)
+
+
+def parse_quantity(text: str | int) -> Quantity:
+    """Return the amount that ``text`` means, rounded up (away from zero) to a billionth.
+
+    Exponents beyond 30 and texts beyond 64 characters are refused, since nobody means them.
+
+    Raises:
+        ValueError: not a quantity; the message carries the value.
+    """
+    return _parsed(_written(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> Quantity:
+    match = _TEXT.fullmatch(text)
+    if match is None or not (match["whole"] or match["part"]):
+        raise ValueError(f"{text!r:.80} is not a quantity: write for example 100m, 2 or 1.5Gi")
+    digits, places = f"{match['whole']}{match['part'] or ''}", len(match["part"] or "")
+    form, numerator, power = _scale(match["suffix"] or "", match["exponent"])
+    nanos = _scaled(int(digits) * numerator, power + 9 - places)
+    if form is Form.BINARY:
+        nanos = min(nanos, _BINARY_CAP)
+    return Quantity(-nanos if match["sign"] == "-" else nanos, form)
+
+
+def _written(text: object) -> str:
+    if isinstance(text, bool) or not isinstance(text, (str, int)):
+        raise ValueError(f"{text!r:.80} is not a quantity: only texts and integers are")  # noqa: TRY004  # callers refuse input by one exception
+    if isinstance(text, int):
+        if text.bit_length() > _LONGEST * 3:
+            raise ValueError("a quantity has at most 64 digits")
+        return str(text)
+    if len(text) > _LONGEST:
+        raise ValueError(f"{text[:_LONGEST]!r}... is too long for a quantity")
+    return text
+
+
+def _scale(suffix: str, exponent: str | None) -> tuple[Form, int, int]:
+    """Return the form, the factor and the power of ten that a suffix stands for."""
+    if exponent is None:
+        if suffix in _BINARY:
+            return Form.BINARY, 1 << _BINARY[suffix], 0
+        return Form.DECIMAL, 1, _DECIMAL[suffix]
+    power = int(exponent)
+    if abs(power) > _MAX_EXPONENT:
+        raise ValueError(f"the exponent {exponent} is beyond {_MAX_EXPONENT}")
+    return Form.EXPONENT, 1, power
+
+
+def _scaled(number: int, power: int) -> int:
+    """Return ``number`` times ten to the ``power``, rounded up."""
+    if power >= 0:
+        return int(number * 10**power)
+    return int(-(-number // 10**-power))
+
+
+def _shows_binary(nanos: int) -> bool:
+    """Whether the binary form loses nothing, says something and is read as the same."""
+    return _SMALLEST_BINARY <= abs(nanos) <= _BINARY_CAP and nanos % NANO == 0
+
+
+def _binary_text(number: int) -> str:
+    power = 0
+    while number % 1024 == 0 and power < max(_BINARY.values()):
+        number, power = number // 1024, power + 10
+    return f"{number}{_BINARY_SUFFIX[power]}"
+
+
+def _decimal_text(nanos: int, form: Form) -> str:
+    number, power = nanos, -9
+    while number % 1000 == 0 and (form is Form.EXPONENT or power < max(_DECIMAL.values())):
+        number, power = number // 1000, power + 3
+    if form is Form.EXPONENT:
+        return f"{number}e{power}" if power else str(number)
+    return f"{number}{_DECIMAL_SUFFIX[power]}"
+
+
+_DECIMAL_SUFFIX: Final = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY_SUFFIX: Final = {0: "", **{power: suffix for suffix, power in _BINARY.items()}}
+
+
+# Amounts by resource, and what a pod asks for -----------------------------------------------------
 
 Resources: TypeAlias = Mapping[str, Quantity]
 """Amounts by name: ``cpu``, ``memory``, ``nvidia.com/gpu``."""
@@ -20,7 +180,7 @@ _HUGE_PAGES: Final = "hugepages-"
 """What can be said for a pod as a whole."""
 
 
-def parse(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
+def parse_resources(amounts: Mapping[str, Any] | None) -> dict[str, Quantity]:
     """Return the amounts of a ResourceList.
 
     Shape: {"cpu": "500m", "memory": "1Gi", "pods": 10}.
@@ -39,7 +199,7 @@ def readable(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
     found: dict[str, Quantity] = {}
     for name, amount in amounts.items():
         with contextlib.suppress(ValueError):
-            parsed = quantity.parse(amount)
+            parsed = parse_quantity(amount)
             if parsed >= Quantity():
                 found[name] = parsed
     return found
@@ -61,7 +221,7 @@ def of_line(text: str) -> dict[str, Quantity]:
     for part in filter(None, text.split(",")):
         name, _, amount = part.partition("=")
         with contextlib.suppress(ValueError):
-            found[name] = quantity.parse(amount)
+            found[name] = parse_quantity(amount)
     return found
 
 
@@ -121,7 +281,7 @@ def usage(pod_spec: Object) -> dict[str, Quantity]:
             sidecars = beside
     running = [_requests(container) for container in pod_spec.get("containers") or []]
     inside = _joined(total([sidecars, *running]), peak, max)
-    overhead = _stored(parse(pod_spec.get("overhead")))
+    overhead = _stored(parse_resources(pod_spec.get("overhead")))
     return total([{**inside, **_whole(pod_spec, inside)}, overhead])
 
 
@@ -139,7 +299,9 @@ def usage_of_stored(pod_spec: Object) -> dict[str, Quantity]:
 def _requests(container: Object) -> dict[str, Quantity]:
     """Return the requests as the API server completes them: where there are none, by the limits."""
     declared = container.get("resources") or {}
-    return _stored({**parse(declared.get("limits")), **parse(declared.get("requests"))})
+    return _stored(
+        {**parse_resources(declared.get("limits")), **parse_resources(declared.get("requests"))}
+    )
 
 
 def _stored(amounts: Resources) -> dict[str, Quantity]:
@@ -150,9 +312,9 @@ def _stored(amounts: Resources) -> dict[str, Quantity]:
 def _whole(pod_spec: Object, inside: Resources) -> dict[str, Quantity]:
     """Return what is requested for the pod as a whole, completed as the API server does."""
     declared = pod_spec.get("resources") or {}
-    limits = parse(declared.get("limits"))
+    limits = parse_resources(declared.get("limits"))
     unsaid = {name: inside.get(name, limit) for name, limit in limits.items()}
-    said = _stored({**unsaid, **parse(declared.get("requests"))})
+    said = _stored({**unsaid, **parse_resources(declared.get("requests"))})
     return {
         name: amount
         for name, amount in said.items()
@@ -162,7 +324,7 @@ def _whole(pod_spec: Object, inside: Resources) -> dict[str, Quantity]:
 
 def _amount(name: str, amount: Any) -> Quantity:
     try:
-        return quantity.parse(amount)
+        return parse_quantity(amount)
     except ValueError as error:
         raise ValueError(f"resource {name}: {error}") from error
 

@@ -7,11 +7,10 @@ Source: docs/parity.md § 4.17 with the vectors of 11.3.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from apis import keys, objects, quantity, resources
+from apis import keys, objects, resources
 from apis.objects import Object
 from apis.providerpolicy import AT_LEAST_ONE, Sharing
-from apis.quantity import NANO, Quantity
-from apis.resources import Resources
+from apis.resources import NANO, Quantity, Resources
 
 _MILLI: Final = NANO // 1000
 _MEBI: Final = NANO * 2**20
@@ -115,7 +114,7 @@ def unit(name: str) -> int:
 
 def _page(size: str) -> int:
     try:
-        return max(quantity.parse(size).nanos, 0)
+        return max(resources.parse_quantity(size).nanos, 0)
     except ValueError:
         return 0
 

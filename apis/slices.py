@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from apis import keys, naming, objects, quantity, resources
+from apis import keys, naming, objects, resources
 from apis.objects import Key, Object
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 
 DEFAULT_CLASS: Final = "default"
 SHARED_CLASS: Final = "shared"
@@ -26,7 +25,7 @@ AUTHENTICATION_DENIED: Final = "ResourceSliceAuthenticationDenied"
 DRAINED: Final = "ResourceSliceDrained"
 """The reason by which a consumer knows that its pods have to leave."""
 MOST_RESOURCES: Final = 64
-_MOST_OF_ONE: Final = quantity.parse(2**53)
+_MOST_OF_ONE: Final = resources.parse_quantity(2**53)
 MOST_LABELS: Final = 64
 _ALLOWED: Final = frozenset(
     {
@@ -138,7 +137,7 @@ def has_to_leave(obj: Object) -> bool:
 
 def _amounts(part: Object, where: str) -> Resources:
     try:
-        amounts = resources.parse(part.get("resources"))
+        amounts = resources.parse_resources(part.get("resources"))
     except ValueError as error:
         raise ValueError(f"{where}.resources cannot be read: {error}") from error
     for name, amount in amounts.items():

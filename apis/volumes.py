@@ -2,7 +2,7 @@
 
 from apis import resources
 from apis.objects import Object
-from apis.quantity import Quantity
+from apis.resources import Quantity
 
 
 def grown(capacity: Object | None, *told: Object) -> bool:

@@ -372,7 +372,7 @@ _DEFAULT: Final = "default"
 def resources_flag(text: str) -> Resources:
     """Return the amounts of ``cpu=4,memory=8Gi``."""
     try:
-        return resources_.parse(texts.pairs(text))
+        return resources_.parse_resources(texts.pairs(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from apis import keys, naming, networks, objects, quantity, texts
+from apis import keys, naming, networks, objects, resources, texts
 from liqoctl import lazy
 from liqoctl.forge.tables import printable
 
@@ -282,7 +282,9 @@ def _not_a_cluster(text: str) -> str:
 
 def _not_an_amount(text: str) -> str:
     try:
-        return "" if not text or quantity.parse(text).nanos >= 0 else f"{text!r} is below 0"
+        return (
+            "" if not text or resources.parse_quantity(text).nanos >= 0 else f"{text!r} is below 0"
+        )
     except ValueError as error:
         return str(error)
 

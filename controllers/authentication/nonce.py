@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, keys, nonces, objects, ownership
+from apis import authentication, keys, objects, ownership
 from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import watches, writes
@@ -62,11 +62,13 @@ class NonceReconciler:
         now = self.clock()
         text = _read(secret, _NONCE)
         if not text:
-            text = nonces.text(consumer, self.cluster_id, self.dice(nonces.RANDOM_BYTES), now)
+            text = authentication.nonce_text(
+                consumer, self.cluster_id, self.dice(authentication.NONCE_BYTES), now
+            )
             await self._write(secret, _NONCE, text.encode())
             logger.info("Made a nonce", extra={"cluster": consumer})
-        if not nonces.has_ended(text, now):
-            return nonces.LIFETIME.total_seconds()
+        if not authentication.nonce_has_ended(text, now):
+            return authentication.NONCE_LIFETIME.total_seconds()
         await writes.remove(
             self.cluster,
             keys.SECRET,
@@ -79,7 +81,7 @@ class NonceReconciler:
         text = _read(secret, _NONCE)
         if not text or not self._needs_signature(secret, text):
             return None
-        why = nonces.reason_not_to_sign(text, self.cluster_id, provider, self.clock())
+        why = authentication.reason_not_to_sign(text, self.cluster_id, provider, self.clock())
         if why:
             self.events.event(keys.SECRET, secret, "Warning", "NonceNotSigned", f"nonce: {why}")
             return None

@@ -11,8 +11,8 @@ A consumer asks for it with `liqoctl create resourceslice --class gold ...`, or 
 import os
 from pathlib import Path
 
-from apis import quantity
-from apis.quantity import Quantity
+from apis import resources
+from apis.resources import Quantity
 from apis.slices import ResourceSlice
 from controllers.granting import customclass
 from controllers.granting.customclass import Answer
@@ -34,7 +34,7 @@ async def allocate(resource_slice: ResourceSlice) -> Answer:
             f"cluster {resource_slice.consumer} has not booked class gold: ask for class default"
         )
         return Answer(message=reason, is_accepted=False)
-    unsaid = {name: quantity.parse(amount) for name, amount in UNSAID.items()}
+    unsaid = {name: resources.parse_quantity(amount) for name, amount in UNSAID.items()}
     asked = {**unsaid, **resource_slice.wanted}
     granted = {name: min(amount, most(name)) for name, amount in asked.items()}
     cut = [name for name in granted if granted[name] < asked[name]]
@@ -47,7 +47,7 @@ async def allocate(resource_slice: ResourceSlice) -> Answer:
 
 def most(name: str) -> Quantity:
     """Return the budget of one resource; nothing of what gold does not have."""
-    return quantity.parse(BUDGET.get(name, "0"))
+    return resources.parse_quantity(BUDGET.get(name, "0"))
 
 
 if __name__ == "__main__":

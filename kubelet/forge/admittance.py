@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from apis import objects, placement, quantity, resources
+from apis import objects, placement, resources
 from apis.objects import Object
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 from kubelet.forge import decisions, status
 
 DISABLED: Final = "OffloadingDisabled"
@@ -46,7 +45,7 @@ def claim(pod: Object) -> Claim | None:
     amounts = resources.usage_of_stored(pod["spec"])
     is_waiting = status.status_of(pod).get("reason") == status.OFFLOADING_BACK_OFF
     is_held_back = is_waiting and bool(placement.is_pinned(pod))
-    return Claim(_age(pod), {**amounts, _PODS: quantity.parse(1)}, is_held_back)
+    return Claim(_age(pod), {**amounts, _PODS: resources.parse_quantity(1)}, is_held_back)
 
 
 def held_back(claims: Iterable[Claim | None]) -> Resources:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard
 
-from apis import networks, objects, quantity, texts
+from apis import networks, objects, resources, texts
 from apis.networks import PodNetworks
 from apis.objects import Object
-from apis.quantity import Quantity
+from apis.resources import Quantity
 
 _RECURSIVE: Final = frozenset({"Disabled", "IfPossible", "Enabled"})
 _TRUTHS: Final = frozenset({"True", "False", "Unknown"})
@@ -200,7 +200,7 @@ def _is_within(value: object, bounds: Iterable[object]) -> bool:
 
 def _parsed(value: object) -> Quantity | None:
     try:
-        return quantity.parse(value) if isinstance(value, (str, int)) else None
+        return resources.parse_quantity(value) if isinstance(value, (str, int)) else None
     except ValueError:
         return None
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from apis import keys, objects, quantity, resources
+from apis import keys, objects, resources
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
 from apis.resources import Resources
@@ -226,7 +226,7 @@ def _resources(have: Mapping[str, str], hard: Mapping[str, str]) -> dict[str, st
 
 
 def _equal(one: str, other: str) -> bool:
-    return quantity.parse(one) == quantity.parse(other)
+    return resources.parse_quantity(one) == resources.parse_quantity(other)
 
 
 def _plain(part: object) -> object:

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from apis import quantity
 from apis.objects import Key
+from apis.resources import parse_quantity
 from liqoctl import lazy, options
 from liqoctl.forge import move as forge
 from liqoctl.lazy import Client, Progress
@@ -26,7 +26,7 @@ class Amount(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the quantity as it is written, or fail with what is expected."""
         try:
-            quantity.parse(str(value))
+            parse_quantity(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return str(value)

@@ -10,8 +10,7 @@ from typing import Any
 
 from apis import keys, naming, objects, providerpolicy, resources, sharing, slices
 from apis.objects import Key, Object
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 
 HEADER = ("TENANT", "POLICY", "RESOURCE", "FREE", "PERCENT", "SHARED", "GRANTED")
 
@@ -128,7 +127,9 @@ def _free(seen: ProviderState) -> dict[str, Quantity]:
         if pod["spec"].get("nodeName") in usable
         and objects.labels(pod).get(keys.CREATOR_USER) not in users
     )
-    allocatable = [resources.parse(one["status"].get("allocatable")) for one in usable.values()]
+    allocatable = [
+        resources.parse_resources(one["status"].get("allocatable")) for one in usable.values()
+    ]
     return sharing.free(allocatable, used)
 
 
@@ -138,7 +139,7 @@ def _is_shared(obj: Object, found: Sequence[Object]) -> bool:
 
 
 def _granted(obj: Object) -> Resources:
-    return resources.parse(objects.status(obj).get("resources"))
+    return resources.parse_resources(objects.status(obj).get("resources"))
 
 
 def _consumer(obj: Object) -> str:

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from apis import keys, naming, objects, quantity
+from apis import keys, naming, objects
 from apis.objects import Key, Object
+from apis.resources import parse_quantity
 
 NAME: Final = "liqo-values"
 """The ConfigMap in the namespace of pyliqo that keeps them, below the key ``values.yaml``."""
@@ -236,7 +237,7 @@ def _of_labels(
 def _of_amounts(path: str, amounts: Mapping[str, Any]) -> Iterator[str]:
     for name, amount in amounts.items():
         try:
-            quantity.parse(str(amount))
+            parse_quantity(str(amount))
         except ValueError as error:
             yield f"{path}.{name}: {error}"
 

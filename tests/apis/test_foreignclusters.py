@@ -2,7 +2,7 @@
 
 import pytest
 
-from apis import foreignclusters, keys
+from apis import keys, offloading
 from apis.objects import Key, Object, named
 
 
@@ -30,4 +30,4 @@ def cluster(given_up: str | None, status: str | None) -> Object:
 def test_a_peer_is_gone_when_an_administrator_says_so_and_it_is_silent(
     found: Object | None, *, is_gone: bool
 ) -> None:
-    assert foreignclusters.is_gone(found) is is_gone
+    assert offloading.is_gone_for_good(found) is is_gone

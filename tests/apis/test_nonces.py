@@ -10,18 +10,18 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509 import load_pem_x509_csr
 
-from apis import nonces
+from apis import authentication
 from certs import pki
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DICE = bytes(range(32))
-GOOD = nonces.text("rome", "milan", DICE, NOW)
+GOOD = authentication.nonce_text("rome", "milan", DICE, NOW)
 
 
 def test_the_consumer_it_was_made_for_may_use_it() -> None:
-    assert nonces.problem(GOOD, "rome", "milan", NOW) == ""
-    assert nonces.reason_not_to_sign(GOOD, "rome", "milan", NOW) == ""
-    assert nonces.problem(GOOD, "rome", "milan", NOW + timedelta(seconds=599)) == ""
+    assert authentication.nonce_problem(GOOD, "rome", "milan", NOW) == ""
+    assert authentication.reason_not_to_sign(GOOD, "rome", "milan", NOW) == ""
+    assert authentication.nonce_problem(GOOD, "rome", "milan", NOW + timedelta(seconds=599)) == ""
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_anybody_else_may_not(
 ) -> None:
     moment = NOW + timedelta(seconds=later_s)
 
-    assert why in nonces.problem(nonce, consumer, provider, moment)
-    assert why in nonces.reason_not_to_sign(nonce, consumer, provider, moment)
+    assert why in authentication.nonce_problem(nonce, consumer, provider, moment)
+    assert why in authentication.reason_not_to_sign(nonce, consumer, provider, moment)
 
 
 def test_what_liqo_makes_is_signed_and_a_certificate_request_is_not() -> None:
@@ -56,30 +56,30 @@ def test_what_liqo_makes_is_signed_and_a_certificate_request_is_not() -> None:
     to_be_signed = csr.tbs_certrequest_bytes
     encoded = base64.b64encode(csr.public_bytes(serialization.Encoding.DER)).decode()
 
-    assert nonces.reason_not_to_sign(plain, "rome", "milan", NOW) == ""
+    assert authentication.reason_not_to_sign(plain, "rome", "milan", NOW) == ""
     for nonce in (to_be_signed.decode("latin-1"), encoded, plain[:-4], plain + "AAAA"):
-        assert nonces.reason_not_to_sign(nonce, "rome", "milan", NOW)
+        assert authentication.reason_not_to_sign(nonce, "rome", "milan", NOW)
 
 
 def test_whatever_the_digits_say_time_is_over_at_some_time() -> None:
     endless = GOOD.replace(GOOD.split("/")[3], "9" * 5000)
 
-    assert nonces.has_ended("nonsense", NOW)
-    assert nonces.problem(endless, "rome", "milan", NOW)
+    assert authentication.nonce_has_ended("nonsense", NOW)
+    assert authentication.nonce_problem(endless, "rome", "milan", NOW)
 
 
 def test_a_nonce_of_another_hand_does_not_live_longer() -> None:
     """Source: docs/parity.md SEC-A10; a consumer may bring the text, and would choose its end."""
-    far = nonces.text("rome", "milan", DICE, NOW + timedelta(days=36_000))
-    ahead = nonces.text("rome", "milan", DICE, NOW + timedelta(minutes=2))
+    far = authentication.nonce_text("rome", "milan", DICE, NOW + timedelta(days=36_000))
+    ahead = authentication.nonce_text("rome", "milan", DICE, NOW + timedelta(minutes=2))
 
     for nonce in (far, ahead):
-        assert "later than ten minutes" in nonces.problem(nonce, "rome", "milan", NOW)
-        assert nonces.has_ended(nonce, NOW)
-    assert nonces.reason_not_to_sign(far, "rome", "milan", NOW)
+        assert "later than ten minutes" in authentication.nonce_problem(nonce, "rome", "milan", NOW)
+        assert authentication.nonce_has_ended(nonce, NOW)
+    assert authentication.reason_not_to_sign(far, "rome", "milan", NOW)
 
 
 def test_a_provider_whose_clock_is_ahead_is_signed_for() -> None:
-    ahead = nonces.text("rome", "milan", DICE, NOW + timedelta(minutes=9))
+    ahead = authentication.nonce_text("rome", "milan", DICE, NOW + timedelta(minutes=9))
 
-    assert nonces.reason_not_to_sign(ahead, "rome", "milan", NOW) == ""
+    assert authentication.reason_not_to_sign(ahead, "rome", "milan", NOW) == ""

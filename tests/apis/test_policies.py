@@ -37,7 +37,7 @@ def test_each_field_is_read() -> None:
     )
 
     assert (policy.sharing.percent_of("cpu"), policy.sharing.percent_of("memory")) == (10, 0)
-    assert policy.limits == resources.parse({"cpu": "10"})
+    assert policy.limits == resources.parse_resources({"cpu": "10"})
     assert (policy.allows_name("a-b"), policy.allows_name("ba-b")) == (True, False)
     assert policy.max_remote_namespaces == 3
     assert policy.pod_security_level == "restricted"

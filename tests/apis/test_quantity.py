@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apis import quantity
-from apis.quantity import NANO, Form, Quantity
+from apis import resources
+from apis.resources import NANO, Form, Quantity
 
 SUFFIXES: Final = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -55,7 +55,7 @@ amounts = st.builds(Quantity, st.integers(-(10**30), 10**30), st.sampled_from(Fo
     ],
 )
 def test_canonical_form(text: str | int, canonical: str) -> None:
-    assert str(quantity.parse(text)) == canonical
+    assert str(resources.parse_quantity(text)) == canonical
 
 
 @given(texts)
@@ -64,7 +64,7 @@ def test_the_value_is_exact_and_rounded_up_to_billionths(text: str) -> None:
     exact = Fraction(text.removesuffix(suffix)) * SUFFIXES[suffix] * NANO
     rounded = -(-abs(exact) // 1)
 
-    parsed = quantity.parse(text).nanos
+    parsed = resources.parse_quantity(text).nanos
 
     assert abs(parsed) == rounded or suffix.endswith("i")
     assert parsed == 0 or (parsed < 0) == (exact < 0)
@@ -72,7 +72,7 @@ def test_the_value_is_exact_and_rounded_up_to_billionths(text: str) -> None:
 
 @given(amounts)
 def test_what_is_written_reads_as_the_same_amount(amount: Quantity) -> None:
-    assert quantity.parse(str(amount)) == amount
+    assert resources.parse_quantity(str(amount)) == amount
     assert Fraction(amount.value) == Fraction(amount.nanos, NANO)
 
 
@@ -93,15 +93,15 @@ def test_rounding_is_up(nanos: int) -> None:
 
 
 def test_tenths_are_tenths() -> None:
-    tenth = quantity.parse("0.1")
+    tenth = resources.parse_quantity("0.1")
 
-    assert tenth + tenth + tenth == quantity.parse("300m")
+    assert tenth + tenth + tenth == resources.parse_quantity("300m")
     assert (tenth + tenth + tenth).value == Decimal("0.3")
 
 
 def test_the_form_is_that_of_the_first_amount_there_is() -> None:
-    assert str(quantity.parse("1Gi") + quantity.parse("1024")) == "1048577Ki"
-    assert str(Quantity() + quantity.parse("1Gi")) == "1Gi"
+    assert str(resources.parse_quantity("1Gi") + resources.parse_quantity("1024")) == "1048577Ki"
+    assert str(Quantity() + resources.parse_quantity("1Gi")) == "1Gi"
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_the_form_is_that_of_the_first_amount_there_is() -> None:
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"quantity|exponent"):
-        quantity.parse(text)  # type: ignore[arg-type]  # what a user may send
+        resources.parse_quantity(text)  # type: ignore[arg-type]  # what a user may send
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
-        amount = quantity.parse(text)
+        amount = resources.parse_quantity(text)
     except ValueError:
         return
-    assert quantity.parse(str(amount)) == amount
+    assert resources.parse_quantity(str(amount)) == amount

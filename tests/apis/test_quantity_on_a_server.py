@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, quantity, resources, volumes
+from apis import keys, resources, volumes
 from apis.objects import Key, named
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 COUNT: Final = int(os.environ.get("PYLIQO_QUANTITIES", "20000"))
 AT_ONCE: Final = 1000
 SEED: Final = 20251121
-MOST: Final = 2**63 * quantity.NANO
+MOST: Final = 2**63 * resources.NANO
 """Beyond it an API server (1.35) loses the exponent: 756263690000000P comes back as 756263690."""
 SUFFIXES: Final = (
     "", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
@@ -55,7 +55,7 @@ def as_the_server_writes(plane: Plane, amounts: list[str]) -> list[str]:
 
 def test_what_an_api_server_writes_anew_it_writes_as_we_do(plane: Plane) -> None:
     """It writes some as they came, zeros in front and all; what it changes it makes canonical."""
-    found = [text for text in texts(COUNT) if quantity.parse(text).nanos < MOST]
+    found = [text for text in texts(COUNT) if resources.parse_quantity(text).nanos < MOST]
     changed = 0
 
     for start in range(0, len(found), AT_ONCE):
@@ -63,7 +63,7 @@ def test_what_an_api_server_writes_anew_it_writes_as_we_do(plane: Plane) -> None
         rows = zip(some, as_the_server_writes(plane, some), strict=True)
         again = [(sent, theirs) for sent, theirs in rows if theirs != sent]
         changed += len(again)
-        wrong = [(*row, str(quantity.parse(row[0]))) for row in again]
+        wrong = [(*row, str(resources.parse_quantity(row[0]))) for row in again]
         assert [row for row in wrong if row[1] != row[2]] == []
 
     assert changed > COUNT / 8
@@ -97,7 +97,7 @@ def test_what_an_api_server_lets_through_and_we_do_not_is_refused_in_words(
 
     assert stored == STORED[amount]
     with pytest.raises(ValueError, match=r"quantity|exponent"):
-        resources.parse({"storage": stored})
+        resources.parse_resources({"storage": stored})
     assert not volumes.grown({"storage": stored}, {})
     container = {"resources": {"requests": {"storage": stored}}}
     assert resources.usage_of_stored({"containers": [container]}) == {}

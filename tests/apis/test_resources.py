@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apis import quantity, resources
-from apis.quantity import Quantity
+from apis import resources
+from apis.resources import Quantity
 
 amounts = st.dictionaries(
     st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 10**12).map(Quantity)
@@ -85,21 +85,21 @@ def test_what_is_taken_is_missing_after(there: Any, taken: Any) -> None:
 
 
 def test_what_is_lacking_is_named() -> None:
-    free = resources.parse({"cpu": "1", "memory": "1Gi"})
-    wanted = resources.parse({"cpu": "1001m", "memory": "1024Mi", "nvidia.com/gpu": 1})
+    free = resources.parse_resources({"cpu": "1", "memory": "1Gi"})
+    wanted = resources.parse_resources({"cpu": "1001m", "memory": "1024Mi", "nvidia.com/gpu": 1})
 
     assert resources.lacking(wanted, free) == ["cpu", "nvidia.com/gpu"]
 
 
 def test_a_wrong_amount_names_its_resource() -> None:
     with pytest.raises(ValueError, match=r"resource cpu: 'lots' is not a quantity"):
-        resources.parse({"cpu": "lots"})
+        resources.parse_resources({"cpu": "lots"})
 
 
 def test_amounts_are_read_and_written_in_canonical_form() -> None:
-    assert resources.to_json(resources.parse({"cpu": "1000m", "pods": 110})) == {
+    assert resources.to_json(resources.parse_resources({"cpu": "1000m", "pods": 110})) == {
         "cpu": "1",
         "pods": "110",
     }
-    assert resources.parse(None) == {}
-    assert quantity.parse("1") == resources.parse({"cpu": 1})["cpu"]
+    assert resources.parse_resources(None) == {}
+    assert resources.parse_quantity("1") == resources.parse_resources({"cpu": 1})["cpu"]

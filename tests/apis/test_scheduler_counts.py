@@ -9,11 +9,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import keys, objects, quantity, quotas, resources
+from apis import keys, objects, quotas, resources
 from apis.objects import Key, Object, named
-from apis.quantity import NANO, Quantity
 from apis.quotas import Demand
-from apis.resources import Resources
+from apis.resources import NANO, Quantity, Resources
 from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
@@ -201,7 +200,7 @@ async def make(cluster: ClusterClient, name: str, room: Resources) -> None:
 
 async def all_are_seen(cluster: ClusterClient) -> None:
     """Return once the scheduler knows each node with its room: it learns of them in order."""
-    room = {name: quantity.parse(1) for name in ("cpu", "memory", quotas.PODS)}
+    room = {name: resources.parse_quantity(1) for name in ("cpu", "memory", quotas.PODS)}
     await make(cluster, "last", room)
     await stored(cluster, spec(), "last")
     key = Key(SPACE, "last")
@@ -227,10 +226,10 @@ async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClie
 
     for row, (said, sent) in rows.items():
         before = resources.total(
-            [Demand.of(sent).usage, resources.parse(made[row].get("overhead"))]
+            [Demand.of(sent).usage, resources.parse_resources(made[row].get("overhead"))]
         )
         assert before == usage[row], said
-        assert usage[row][quotas.PODS] == quantity.parse(1)
+        assert usage[row][quotas.PODS] == resources.parse_quantity(1)
 
     nodes = [node for row in rows for node in nodes_for(row, usage[row])]
     names = {f"{node.row}-{at}": node for at, node in enumerate(nodes)}

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from apis import quantity, resources, sharing
+from apis import resources, sharing
 from apis.providerpolicy import Sharing
-from apis.quantity import Quantity
+from apis.resources import Quantity
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ from apis.quantity import Quantity
 def test_a_percentage_of_what_is_free(
     free: dict[str, str], percent: int, shared: dict[str, str]
 ) -> None:
-    found = sharing.pool(resources.parse(free), Sharing(percent))
+    found = sharing.pool(resources.parse_resources(free), Sharing(percent))
 
     assert resources.to_json(found.amounts) == shared
 
 
 def test_one_resource_may_have_a_percentage_of_its_own() -> None:
-    available = resources.parse({"cpu": "100", "nvidia.com/gpu": "10"})
+    available = resources.parse_resources({"cpu": "100", "nvidia.com/gpu": "10"})
 
     found = sharing.pool(available, Sharing(90, {"nvidia.com/gpu": 50}))
 
@@ -54,7 +54,7 @@ def test_one_resource_may_have_a_percentage_of_its_own() -> None:
     ],
 )
 def test_what_is_rounded_is_said(rounding: str, note: str) -> None:
-    available = resources.parse({"nvidia.com/gpu": "1", "cpu": "1"})
+    available = resources.parse_resources({"nvidia.com/gpu": "1", "cpu": "1"})
 
     found = sharing.pool(available, Sharing(rounding=rounding))
 
@@ -63,7 +63,9 @@ def test_what_is_rounded_is_said(rounding: str, note: str) -> None:
 
 @pytest.mark.parametrize(("rounding", "granted"), [("AtLeastOne", "1Gi"), ("Down", "0")])
 def test_a_page_that_is_rounded_is_said(rounding: str, granted: str) -> None:
-    found = sharing.pool(resources.parse({"hugepages-1Gi": "1Gi"}), Sharing(rounding=rounding))
+    found = sharing.pool(
+        resources.parse_resources({"hugepages-1Gi": "1Gi"}), Sharing(rounding=rounding)
+    )
 
     assert resources.to_json(found.amounts) == {"hugepages-1Gi": granted}
     assert f"granted {granted} (rounding {rounding})" in found.notes["hugepages-1Gi"]
@@ -71,7 +73,7 @@ def test_a_page_that_is_rounded_is_said(rounding: str, granted: str) -> None:
 
 @pytest.mark.parametrize(("pages", "parts"), [(3, ["2Gi", "1Gi"]), (1, ["1Gi", "0"])])
 def test_consumers_divide_whole_pages(pages: int, parts: list[str]) -> None:
-    total = quantity.parse(f"{pages}Gi")
+    total = resources.parse_quantity(f"{pages}Gi")
 
     assert [str(part) for part in sharing.shares("hugepages-1Gi", total, [None, None])] == parts
 
@@ -80,13 +82,13 @@ def test_no_piece_is_lost_without_a_word_whatever_the_numbers() -> None:
     dice = random.Random(7)  # noqa: S311  # to be repeatable
     for _ in range(10_000):
         pieces, percent = dice.randrange(0, 500), dice.randrange(0, 101)
-        free = {"example.com/fpga": quantity.parse(pieces)}
+        free = {"example.com/fpga": resources.parse_quantity(pieces)}
         for rounding in ("AtLeastOne", "Down"):
             found = sharing.pool(free, Sharing(percent, rounding=rounding))
             shared = found.amounts["example.com/fpga"]
             assert shared <= free["example.com/fpga"]
             if pieces and percent and rounding == "AtLeastOne":
-                assert shared >= quantity.parse(1)
+                assert shared >= resources.parse_quantity(1)
             if shared.nanos != free["example.com/fpga"].nanos * percent // 100:
                 assert "example.com/fpga" in found.notes
 
@@ -120,9 +122,12 @@ def test_a_division_gives_away_all_that_is_wanted_and_no_more() -> None:
 
 
 def test_what_pods_take_is_not_free_and_less_than_nothing_is_nothing() -> None:
-    nodes = [resources.parse({"cpu": "60", "x/gpu": 1}), resources.parse({"cpu": "40"})]
+    nodes = [
+        resources.parse_resources({"cpu": "60", "x/gpu": 1}),
+        resources.parse_resources({"cpu": "40"}),
+    ]
 
-    found = sharing.free(nodes, resources.parse({"cpu": "50", "x/gpu": 2, "pods": 3}))
+    found = sharing.free(nodes, resources.parse_resources({"cpu": "50", "x/gpu": 2, "pods": 3}))
 
     assert resources.to_json(found) == {"cpu": "50", "x/gpu": "0"}
 

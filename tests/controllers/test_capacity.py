@@ -30,7 +30,7 @@ class Milan:
 
     async def free(self, *but_of: str, **wanted: str) -> None:
         """Wait until what is free is as wanted."""
-        expected, found = resources.parse(wanted), None
+        expected, found = resources.parse_resources(wanted), None
         async with asyncio.timeout(300):
             while found != expected:
                 found = self.capacity.free(but_of)
@@ -113,12 +113,14 @@ async def test_the_most_that_one_node_has_free(milan: Milan) -> None:
     await milan.add_pod("one", "a", "pool-1", cpu="7")
     await milan.free(cpu="7", memory="10Gi")
 
-    assert milan.capacity.largest({}) == resources.parse({"cpu": "4", "memory": "8Gi"})
+    assert milan.capacity.largest({}) == resources.parse_resources({"cpu": "4", "memory": "8Gi"})
     assert milan.capacity.largest({"pool": "c"}) == {}
     await milan.end(keys.POD, Key("default", "one"))
     await milan.free(cpu="14", memory="10Gi")
-    assert milan.capacity.largest({}) == resources.parse({"cpu": "10", "memory": "8Gi"})
-    assert milan.capacity.largest({"pool": "b"}) == resources.parse({"cpu": "4", "memory": "8Gi"})
+    assert milan.capacity.largest({}) == resources.parse_resources({"cpu": "10", "memory": "8Gi"})
+    assert milan.capacity.largest({"pool": "b"}) == resources.parse_resources(
+        {"cpu": "4", "memory": "8Gi"}
+    )
 
 
 async def test_heartbeats_ask_for_nothing(milan: Milan) -> None:

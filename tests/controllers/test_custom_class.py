@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, quantity
+from apis import keys, resources
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from controllers.granting.customclass import CustomClassReconciler
@@ -74,7 +74,7 @@ async def test_it_answers_the_slices_of_its_class_and_no_others(
 
 
 async def test_what_it_does_not_have_it_does_not_grant() -> None:
-    wanted = {"example.com/fpga": quantity.parse(1)}
+    wanted = {"example.com/fpga": resources.parse_quantity(1)}
 
     answer = await example().allocate(ResourceSlice(Key("a", "b"), "rome", wanted=wanted))
 

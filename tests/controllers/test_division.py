@@ -5,14 +5,15 @@ import random
 from apis import providerpolicy, resources
 from apis.objects import Key
 from apis.providerpolicy import ProviderPolicy, Sharing
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 from controllers.granting.grants.forge import division
 from controllers.granting.grants.forge.division import Share, SliceDemand
 
 
 def policy(name: str = "default", percentage: int = 90, **limits: str) -> ProviderPolicy:
-    return ProviderPolicy(name=name, sharing=Sharing(percentage), limits=resources.parse(limits))
+    return ProviderPolicy(
+        name=name, sharing=Sharing(percentage), limits=resources.parse_resources(limits)
+    )
 
 
 def claim(  # noqa: PLR0913  # all by name
@@ -30,8 +31,8 @@ def claim(  # noqa: PLR0913  # all by name
         Key(tenant, name),
         tenant,
         by or policy(),
-        resources.parse(wanted),
-        resources.parse(held),
+        resources.parse_resources(wanted),
+        resources.parse_resources(held),
         name,
         is_shared=is_shared,
         is_frozen=is_frozen,
@@ -40,7 +41,7 @@ def claim(  # noqa: PLR0913  # all by name
 
 
 def divided(*claims: SliceDemand, **free: str) -> dict[str, Share]:
-    shares = division.divide(claims, resources.parse(free))
+    shares = division.divide(claims, resources.parse_resources(free))
     return {key.name: share for key, share in shares.items()}
 
 
@@ -155,14 +156,14 @@ def test_the_sums_hold_at_each_step_whatever_order_they_are_written_in() -> None
                 one,
                 one.namespace,
                 rules[one.namespace],
-                resources.parse(want),
+                resources.parse_resources(want),
                 held.get(one, {}),
                 one.name,
                 is_shared=one.namespace != "c",
             )
             for one, want in wants.items()
         ]
-        shares = division.divide(claims, resources.parse({"cpu": free}))
+        shares = division.divide(claims, resources.parse_resources({"cpu": free}))
         for one in dice.sample(sorted(shares), len(shares)):
             before = held.get(one, {}).get("cpu", Quantity())
             now = shares[one].now.get("cpu", Quantity())
@@ -183,7 +184,7 @@ def check(
     assert total(tenant) <= rules[tenant].limits["cpu"]
     if tenant == "c":
         return
-    pool = resources.parse({"cpu": free})["cpu"].nanos
+    pool = resources.parse_resources({"cpu": free})["cpu"].nanos
     assert total("ab").nanos * 100 <= pool * 90
     assert total(tenant).nanos * 100 <= pool * rules[tenant].sharing.percentage
 
@@ -194,5 +195,7 @@ def test_a_policy_of_ones_own_replaces_the_default_whole() -> None:
 
     assert providerpolicy.policy_of([default, own], "rome").limits == {}
     assert providerpolicy.policy_of([default, own], "rome").sharing.percentage == 10
-    assert providerpolicy.policy_of([default, own], "turin").limits == resources.parse({"cpu": "1"})
+    assert providerpolicy.policy_of([default, own], "turin").limits == resources.parse_resources(
+        {"cpu": "1"}
+    )
     assert providerpolicy.policy_of([], "turin") == ProviderPolicy()

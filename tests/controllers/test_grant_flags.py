@@ -12,7 +12,7 @@ from controllers import __main__
 
 
 def test_flags_are_read() -> None:
-    assert __main__.resources_flag("cpu=2,memory=1Gi") == resources.parse(
+    assert __main__.resources_flag("cpu=2,memory=1Gi") == resources.parse_resources(
         {"cpu": "2", "memory": "1Gi"}
     )
     assert __main__.labels_flag("region=europe,liqo.io/provider=kubeadm") == {

@@ -66,7 +66,7 @@ class Provider:
         self.cluster = Ledger(cluster)
         self.unique = unique
         self.told = Told(cluster)
-        self.free: Resources | None = resources.parse({"cpu": "100", "memory": "100Gi"})
+        self.free: Resources | None = resources.parse_resources({"cpu": "100", "memory": "100Gi"})
         self._tick = tick
         self._terms = itertools.count(1)
         self.loop = self.elected()
@@ -398,7 +398,7 @@ async def test_a_percentage_that_is_changed_holds_at_once(provider: Provider) ->
 
 
 async def test_what_rounding_takes_is_in_condition_and_event(provider: Provider) -> None:
-    provider.free = resources.parse({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
+    provider.free = resources.parse_resources({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
     await provider.policy("default", sharing={"percentage": 90, "rounding": "Down"})
     key = await provider.ask(class_="shared")
 
@@ -444,12 +444,12 @@ async def test_what_the_provider_lacks_is_told_on_the_slice_that_waits_until_it_
 
 
 async def test_nothing_to_share_is_a_no_that_becomes_a_yes(provider: Provider) -> None:
-    provider.free = resources.parse({"cpu": "0", "memory": "1Gi"})
+    provider.free = resources.parse_resources({"cpu": "0", "memory": "1Gi"})
     key = await provider.ask(class_="shared")
     await provider.settle()
     assert (await provider.answer(key))[:2] == ("Denied", "NothingToGrant")
 
-    provider.free = resources.parse({"cpu": "10", "memory": "1Gi"})
+    provider.free = resources.parse_resources({"cpu": "10", "memory": "1Gi"})
     await provider.settle()
 
     assert (await provider.answer(key))[0] == "Accepted"
@@ -483,7 +483,7 @@ async def test_thirty_slices_race_and_no_revision_shows_more_than_the_policy(
             await provider.settle()
             tick.now += 60
 
-    assert most() <= resources.parse({"cpu": "70"})["cpu"].nanos
+    assert most() <= resources.parse_resources({"cpu": "70"})["cpu"].nanos
     shared = [
         one
         for one in (await cluster.list(Selection(keys.RESOURCE_SLICE, dict))).items.values()
@@ -530,7 +530,7 @@ async def watched_sums(cluster: Cluster, unique: str) -> AsyncIterator[Callable[
         for key, obj in informer.items().items():
             if unique in key.namespace:
                 said = ((obj.get(part) or {}).get("resources") or {}).get("cpu", "0")
-                yield resources.parse({"cpu": said})["cpu"].nanos
+                yield resources.parse_resources({"cpu": said})["cpu"].nanos
 
     async with asyncio.TaskGroup() as tasks:
         running = []
@@ -982,7 +982,7 @@ async def test_who_gets_less_costs_no_write_of_its_ledger(provider: Provider) ->
 
     for cpus in ("50", "100", "40"):
         before = len(provider.cluster.writes)
-        provider.free = resources.parse({"cpu": cpus, "memory": "100Gi"})
+        provider.free = resources.parse_resources({"cpu": cpus, "memory": "100Gi"})
         await provider.settle()
         written = [kind for _, kind, _ in provider.cluster.writes[before:]]
         statuses.append(written.count(str(keys.RESOURCE_SLICE)))
@@ -1060,12 +1060,12 @@ async def test_of_two_leaders_in_any_order_none_grants_what_the_other_did(
         if has_policy:
             await provider.policy("default")
         leaders = [Leader(provider), Leader(provider)]
-        provider.free = resources.parse({"cpu": "10", "memory": "10Gi"})
+        provider.free = resources.parse_resources({"cpu": "10", "memory": "10Gi"})
         one = await provider.ask(class_="shared")
         if not is_new:
             await settle(leaders[0].loop, ALL, leaders[0].cluster)
         async with watched_sums(cluster, provider.unique) as most:
-            provider.free = resources.parse({"cpu": "100", "memory": "100Gi"})
+            provider.free = resources.parse_resources({"cpu": "100", "memory": "100Gi"})
             await leaders[0].divide(before=first)
             other = await provider.ask(class_="shared", tenant="naples")
             await leaders[1].divide(before=second)
@@ -1074,7 +1074,7 @@ async def test_of_two_leaders_in_any_order_none_grants_what_the_other_did(
             for _ in range(3):
                 await provider.settle()
                 tick.now += 60
-            assert most() <= resources.parse({"cpu": "90"})["cpu"].nanos, (first, second)
+            assert most() <= resources.parse_resources({"cpu": "90"})["cpu"].nanos, (first, second)
         for key in (one, other):
             assert (await provider.granted(key))["cpu"] == "45", (first, second)
 

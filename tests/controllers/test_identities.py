@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apis import keys, nonces, objects
+from apis import authentication, keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, pki
@@ -95,7 +95,7 @@ async def test_a_provider_fills_in_a_nonce_for_the_peer_of_the_namespace(rome: R
     await rome.settle(rome.nonces(), Key(SPACE, "liqo-nonce"))
 
     text = (await read(rome, "liqo-nonce", "nonce")).decode()
-    assert nonces.problem(text, "milan", "rome", NOW) == ""
+    assert authentication.nonce_problem(text, "milan", "rome", NOW) == ""
 
 
 async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
@@ -111,7 +111,7 @@ async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
 
 async def test_a_nonce_that_a_consumer_brought_with_an_end_of_its_own_goes(rome: Rome) -> None:
     where = Key(SPACE, "liqo-nonce")
-    text = nonces.text("milan", "rome", bytes(32), NOW + timedelta(days=1))
+    text = authentication.nonce_text("milan", "rome", bytes(32), NOW + timedelta(days=1))
     await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL, nonce=text))
 
     await rome.settle(rome.nonces(), where)
@@ -120,7 +120,7 @@ async def test_a_nonce_that_a_consumer_brought_with_an_end_of_its_own_goes(rome:
 
 
 async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rome) -> None:
-    text = nonces.text("rome", "milan", bytes(32), NOW)
+    text = authentication.nonce_text("rome", "milan", bytes(32), NOW)
     await rome.fake.create(
         keys.SECRET, secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
     )
@@ -134,8 +134,8 @@ async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rom
 @pytest.mark.parametrize(
     "text",
     [
-        nonces.text("turin", "milan", bytes(32), NOW),
-        nonces.text("rome", "turin", bytes(32), NOW),
+        authentication.nonce_text("turin", "milan", bytes(32), NOW),
+        authentication.nonce_text("rome", "turin", bytes(32), NOW),
         "-----BEGIN CERTIFICATE REQUEST-----",
         "0" * 88_000,
     ],

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from apis import keys, quotas, resources
 from apis.objects import Key, Object, named
-from apis.quantity import Quantity
 from apis.quotas import Demand, Grant
+from apis.resources import Quantity
 from controllers.offloading.quota import forge
 from controllers.offloading.quota.forge import Account, Plan, Reservation, Running, ShadowPodDemand
 
@@ -193,11 +193,11 @@ def test_nothing_is_added_beyond_the_quota_and_nobody_waits_who_fits(
 
     made = forge.plan(grant(str(total)), before, all_, set())
 
-    taken = resources.parse(made.status["booked"])
+    taken = resources.parse_resources(made.status["booked"])
     old = {one.uid for one in before}
     news = [one for one in forge.bookings({"status": made.status}) if one.uid not in old]
     asked = resources.total(one.requests for one in news).get("cpu", Quantity())
-    assert taken["cpu"] >= resources.parse(made.status["used"])["cpu"]
+    assert taken["cpu"] >= resources.parse_resources(made.status["used"])["cpu"]
     assert not asked or taken["cpu"] <= Quantity(total * 10**9)
     left = Quantity(max(0, total * 10**9 - taken["cpu"].nanos))
     for one in all_.claims.values():
@@ -226,13 +226,13 @@ def test_what_is_used_is_what_the_pods_take_in_any_order(steps: list[Any]) -> No
 
 
 def test_half_of_what_is_free_is_booked_ahead_and_what_another_has_is_taken() -> None:
-    others = resources.parse({"cpu": "1"})
+    others = resources.parse_resources({"cpu": "1"})
 
     made = forge.plan(grant("4"), [], account(claim("a", "2"), claim("b", "2")), set(), others)
 
     assert booked(made) == ["a"]
     assert resources.to_json(made.ahead) == {"cpu": "1"}
-    found, left = forge.drawn(grant("4"), made.made, resources.parse({"cpu": "2500m"}))
+    found, left = forge.drawn(grant("4"), made.made, resources.parse_resources({"cpu": "2500m"}))
     assert [one.uid for one in found] == [one.uid for one in made.made]
     assert resources.to_json(left) == {"cpu": "500m"}
     assert forge.drawn(grant("4"), made.made, made.ahead) == ([], made.ahead)

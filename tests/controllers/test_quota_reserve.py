@@ -8,9 +8,9 @@ import contextlib
 import os
 import random
 
-from apis import keys, quantity, resources
+from apis import keys, resources
 from apis.objects import Key, Object
-from apis.quantity import Quantity
+from apis.resources import Quantity
 from controllers.offloading.quota.reconciler import HELD_S
 from kube.cluster import Selection
 from kube.errors import KubeError
@@ -109,10 +109,12 @@ class Game:
             pod for pod in pods.values() if (pod.get("status") or {}).get("phase") != "Succeeded"
         ]
         taken = resources.total(resources.usage(pod["spec"]) for pod in alive)
-        assert taken.get("cpu", Quantity()) <= quantity.parse(GRANTED)
+        assert taken.get("cpu", Quantity()) <= resources.parse_quantity(GRANTED)
         status = await world.status()
-        booked = resources.total(map(resources.parse, (status.get("booked"), ahead(status))))
-        assert booked.get("cpu", Quantity()) <= quantity.parse(GRANTED)
+        booked = resources.total(
+            map(resources.parse_resources, (status.get("booked"), ahead(status)))
+        )
+        assert booked.get("cpu", Quantity()) <= resources.parse_quantity(GRANTED)
 
 
 def resizes(world: World) -> int:

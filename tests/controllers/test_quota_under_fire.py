@@ -25,7 +25,7 @@ import pytest
 
 from apis import keys, resources
 from apis.objects import Key, Object, named
-from apis.quantity import Quantity
+from apis.resources import Quantity
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
 from sandbox import controlplane
@@ -155,7 +155,7 @@ class Replay:
         async for event in revisions(cluster, Selection(keys.QUOTA, Object, namespace), since):
             status = event.object["status"]
             amounts = status.get("booked"), ahead(status)
-            taken = resources.total(map(resources.parse, amounts))
+            taken = resources.total(map(resources.parse_resources, amounts))
             self.booked.append(taken.get("cpu", Quantity()).whole)
             self.moved.set()
 

@@ -20,7 +20,9 @@ class Nodes:
     """What nodes have free, and which were asked for."""
 
     def __init__(self) -> None:
-        self.free: Resources | None = resources.parse({"cpu": "1500m", "memory": "16Gi", "gpu": 1})
+        self.free: Resources | None = resources.parse_resources(
+            {"cpu": "1500m", "memory": "16Gi", "gpu": 1}
+        )
         self.asked: list[Mapping[str, str]] = []
 
     def largest(self, selector: Mapping[str, str]) -> Resources | None:
@@ -54,7 +56,7 @@ async def test_it_is_one_figure_a_resource_and_no_more_than_was_granted() -> Non
 
 async def test_the_nodes_are_those_that_its_pods_may_go_to() -> None:
     nodes = Nodes()
-    nodes.free = resources.parse({"cpu": "2"})
+    nodes.free = resources.parse_resources({"cpu": "2"})
 
     status, _ = await told(nodes, nodeSelector={"pool": "a"})
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apis import keys, naming, nonces, objects
+from apis import authentication, keys, naming, objects
 from apis.authentication import AuthParams, Binding
 from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
@@ -42,7 +42,7 @@ METRICS = Key("", "liqo-binding-liqo-virtual-kubelet-remote-clusterwide-rome")
 KEY = identity.new_key()
 OTHER = identity.new_key()
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
-TEXT = nonces.text("rome", "milan", bytes(32), NOW)
+TEXT = authentication.nonce_text("rome", "milan", bytes(32), NOW)
 
 
 class Milan:
@@ -277,8 +277,8 @@ async def test_who_does_not_prove_it_gets_nothing(
 @pytest.mark.parametrize(
     ("nonce", "later"),
     [
-        (nonces.text("turin", "milan", bytes(32), NOW), 0),
-        (nonces.text("rome", "turin", bytes(32), NOW), 0),
+        (authentication.nonce_text("turin", "milan", bytes(32), NOW), 0),
+        (authentication.nonce_text("rome", "turin", bytes(32), NOW), 0),
         (TEXT, 601),
         ("A" * 88, 0),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apis import quantity
+from apis import resources
 from tests.documents.terminal import Terminal
 from tests.journeys import world
 
@@ -77,5 +77,5 @@ async def shared(consumer: Terminal, provider: Terminal, node: str) -> Mapping[s
 def is_share(seen: Mapping[str, Any], percent: int, gpus: str) -> bool:
     if "cpu" not in seen:
         return False
-    part = quantity.parse(seen["free"]).nanos * percent // 100 // 10**6 * 10**6
-    return quantity.parse(seen["cpu"]).nanos == part and seen.get(GPU) == gpus
+    part = resources.parse_quantity(seen["free"]).nanos * percent // 100 // 10**6 * 10**6
+    return resources.parse_quantity(seen["cpu"]).nanos == part and seen.get(GPU) == gpus

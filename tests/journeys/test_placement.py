@@ -182,7 +182,7 @@ async def memory_of_the_node(milan: ClusterClient) -> int:
 
 def memory(node: Object) -> int:
     """Return how many bytes ``node`` has for pods."""
-    return int(resources.parse(node["status"]["allocatable"])["memory"].value)
+    return int(resources.parse_resources(node["status"]["allocatable"])["memory"].value)
 
 
 def room(node: Object) -> int:

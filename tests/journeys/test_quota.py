@@ -12,7 +12,7 @@ import pytest
 
 from apis import keys, naming, objects, resources
 from apis.objects import Key, Object
-from apis.quantity import Quantity
+from apis.resources import Quantity
 from sandbox import pair
 from tests.journeys import failures, world
 from tests.journeys.failures import Wrong
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.journey
 
 QUOTA = Key(naming.tenant_namespace("rome"), naming.quota_name("milan", "rome"))
 SLICE = Key(naming.tenant_namespace("milan"), "milan")
-ROOM = resources.parse({"memory": "1536Mi"})["memory"]
+ROOM = resources.parse_resources({"memory": "1536Mi"})["memory"]
 """Beyond what others have left there: one pod of a gibibyte, and not two, and none of two."""
-MORE = resources.parse({"memory": "1Gi"})["memory"]
+MORE = resources.parse_resources({"memory": "1Gi"})["memory"]
 LARGE: Object = {"requests": {"cpu": "5m", "memory": "1Gi"}}
 TOLD = "the pod asks for 1Gi of memory, quota"
 
@@ -33,7 +33,9 @@ async def lowered(both: world.Pair) -> AsyncIterator[Quantity]:
     """Grant rome no more memory than what is booked now, and ``ROOM``; yield how much."""
     quota = await both.milan.get_live(keys.QUOTA, QUOTA)
     assert quota
-    taken = resources.parse(quota.get("status", {}).get("booked")).get("memory", Quantity())
+    taken = resources.parse_resources(quota.get("status", {}).get("booked")).get(
+        "memory", Quantity()
+    )
     memory = taken + ROOM
     await keep_node(both, is_kept=True)
     await grant(both, str(memory))
@@ -53,12 +55,12 @@ async def grant(both: world.Pair, memory: str) -> None:
     """Ask for that much, and wait until it is all that milan lets rome have."""
     changes = {"spec": {"resources": {"memory": memory}}}
     await both.rome.patch(keys.RESOURCE_SLICE, SLICE, changes)
-    wanted = resources.parse({"memory": memory})["memory"]
+    wanted = resources.parse_resources({"memory": memory})["memory"]
     await world.until_one(
         both.milan,
         keys.QUOTA,
         QUOTA,
-        lambda quota: resources.parse(quota["spec"]["resources"])["memory"] == wanted,
+        lambda quota: resources.parse_resources(quota["spec"]["resources"])["memory"] == wanted,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, naming, providerpolicy, quantity, resources
+from apis import keys, naming, providerpolicy, resources
 from apis.objects import Key, Object, named
 from apis.slices import of_virtual_node
 from kube.client import ClusterClient
@@ -305,7 +305,7 @@ async def same_as_told(peering: Peering, percent: int, *, node: str = "mypool") 
             if is_so and told["tenant"] == "milan" and cpu["percentage"] == percent:
                 break
             await asyncio.sleep(0.5)
-    free, shared = quantity.parse(cpu["free"]), quantity.parse(cpu["shared"])
+    free, shared = resources.parse_quantity(cpu["free"]), resources.parse_quantity(cpu["shared"])
     assert shared.nanos == free.nanos * percent // 100 // 10**6 * 10**6
     return shared.nanos
 
@@ -484,7 +484,9 @@ async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering)
     )  # fmt: skip
     found = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
     assert found
-    assert resources.parse(found["status"]["resources"])["cpu"] == quantity.parse(3)
+    assert resources.parse_resources(found["status"]["resources"])[
+        "cpu"
+    ] == resources.parse_quantity(3)
     (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
     assert told["message"].endswith("cpu: 3 of 5, policy milan grants 3 in all")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from apis import keys, naming, objects, quantity
+from apis import keys, naming, objects, resources
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -388,11 +388,14 @@ async def is_the_share_of_both_nodes(three: Three, spaces: Spaces) -> None:
     nodes = {key.name: node for key, node in (await three[THIRD].list(real)).items.items()}
     assert nodes.keys() == {f"{THIRD}-1", SIMULATED}
     there = sum(
-        quantity.parse(node["status"]["allocatable"]["cpu"]).nanos for node in nodes.values()
+        resources.parse_quantity(node["status"]["allocatable"]["cpu"]).nanos
+        for node in nodes.values()
     )
     pods = (await three[THIRD].list(Selection(keys.POD, Object))).items.values()
     asked = [
-        quantity.parse(container.get("resources", {}).get("requests", {}).get("cpu", "0")).nanos
+        resources.parse_quantity(
+            container.get("resources", {}).get("requests", {}).get("cpu", "0")
+        ).nanos
         for found in pods
         if world.phase(found) in {"Running", "Pending"} and found["spec"].get("nodeName") in nodes
         for container in found["spec"]["containers"]

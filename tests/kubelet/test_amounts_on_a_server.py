@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, quantity, resources
+from apis import keys, resources
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import Pair
 from kube import client
@@ -140,6 +140,8 @@ async def test_what_a_pod_takes_is_what_a_resource_quota_counts(counted: Cluster
 
     def is_counted(found: Object) -> bool:
         used = found["status"]["used"]
-        return all(quantity.parse(used[f"requests.{name}"]) == total[name] for name in total)
+        return all(
+            resources.parse_quantity(used[f"requests.{name}"]) == total[name] for name in total
+        )
 
     await journey.until_one(counted, QUOTA, where, is_counted)

@@ -196,7 +196,7 @@ async def test_what_is_no_amount_is_not_offered(keeper: Keeper, amount: str) -> 
 async def test_what_pods_ask_for_that_never_run_is_offered_beside_the_rest(keeper: Keeper) -> None:
     """A DaemonSet's pod that is held back takes nothing from those that run. Source: P3."""
     keeper.offer(hard={"pods": "10"})
-    keeper.held_back = resources.parse({"cpu": "100m", "pods": 2, "nvidia.com/gpu": 1})
+    keeper.held_back = resources.parse_resources({"cpu": "100m", "pods": 2, "nvidia.com/gpu": 1})
 
     status = (await keeper.reconcile())["status"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, objects, quantity, resources
+from apis import keys, objects, resources
 from apis.objects import Key, Object, named
 from apis.providerpolicy import ProviderPolicy
 from apis.slices import ResourceSlice
@@ -103,7 +103,10 @@ def test_a_percentage_of_a_tenants_own_grants_no_more_in_all() -> None:
 
     claims = [
         SliceDemand(
-            Key(name, name), tenant=name, wanted={"cpu": quantity.parse("100")}, policy=policy
+            Key(name, name),
+            tenant=name,
+            wanted={"cpu": resources.parse_quantity("100")},
+            policy=policy,
         )
         for name, policy in zip(("rome", "turin"), found, strict=True)
     ]
@@ -282,7 +285,9 @@ def test_tenants_and_slices_are_cordoned_drained_and_taken_back(server: Server) 
     table = server.liqoctl("get", "resourceslice", "vault", "-n", space).stdout.splitlines()
     assert table[1].split() == ["vault", "siena", "Providing", "-", "Accepted", "-", "-", "-", "-"]
     shown = json.loads(server.liqoctl("get", "rs", "vault", "-n", space, "-o", "json").stdout)
-    assert resources.parse(shown["spec"]["resources"]) == resources.parse({"cpu": "1"})
+    assert resources.parse_resources(shown["spec"]["resources"]) == resources.parse_resources(
+        {"cpu": "1"}
+    )
     assert server.liqoctl("get", "rs", "nothing").exit_code == 1
 
 

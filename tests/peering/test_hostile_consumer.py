@@ -19,9 +19,9 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from apis import allowlist, authentication, keys, naming, objects, quantity
+from apis import allowlist, authentication, keys, naming, objects
 from apis.objects import Key, Kind, Object, named
-from apis.quantity import Quantity
+from apis.resources import Quantity, parse_quantity
 from certs import identity, pki
 from kube import client, errors, transport, wire
 from kube.client import ClusterClient
@@ -602,7 +602,7 @@ async def test_all_slices_together_get_no_more_than_the_policy_allows(
             await remove(control, SLICE, objects.key_of(one))
 
     assert sums
-    assert max(sums) <= quantity.parse("10")
+    assert max(sums) <= parse_quantity("10")
 
 
 async def test_a_slice_that_is_spoiled_or_made_anew_gets_its_consumer_nothing_more(
@@ -658,7 +658,7 @@ async def _watch(milan: ClusterClient, sums: list[Quantity]) -> None:
         cpu = ((event.object.get("status") or {}).get("resources") or {}).get("cpu", "0")
         if name.startswith("greedy"):
             # What a slice had that is gone may be another's by the next event.
-            granted[name] = quantity.parse("0" if event.type == "DELETED" else cpu)
+            granted[name] = parse_quantity("0" if event.type == "DELETED" else cpu)
             sums.append(sum(granted.values(), Quantity()))
 
 

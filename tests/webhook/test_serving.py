@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from apis import keys, quantity
+from apis import keys, resources
 from certs import kubeconfig, pki
 from certs.pki import KeyPair
 from kube import clock
@@ -303,7 +303,8 @@ def test_many_large_bodies_at_once_take_no_more_memory_than_the_pod_has(
     deployment = documents.named("Deployment", "liqo-webhook", keys.LIQO_NAMESPACE)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert (
-        peak_kib(worker) * 1024 < quantity.parse(container["resources"]["limits"]["memory"]).whole
+        peak_kib(worker) * 1024
+        < resources.parse_quantity(container["resources"]["limits"]["memory"]).whole
     )
 
 

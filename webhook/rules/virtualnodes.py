@@ -158,7 +158,7 @@ def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str
     alike = [other for other in others if slice_key(other) == mine and key_of(other) != key_of(obj)]
     granted = objects.status(shared).get("resources")
     try:
-        have = resources.parse(granted)
+        have = resources.parse_resources(granted)
         wanted = resources.total(_hard(one) for one in [obj, *alike])
     except ValueError:
         return []
@@ -172,4 +172,4 @@ def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str
 
 def _hard(obj: Object) -> resources.Resources:
     quota = objects.spec(obj).get("resourceQuota") or {}
-    return resources.parse(quota.get("hard"))
+    return resources.parse_resources(quota.get("hard"))

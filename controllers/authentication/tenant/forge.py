@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from apis import authentication, keys, naming, nonces, objects, ownership, texts
+from apis import authentication, keys, naming, objects, ownership, texts
 from apis.authentication import AuthParams, Binding, Tenant
 from apis.objects import Key, Kind, Object
 
@@ -122,21 +122,24 @@ def is_of(cluster_id: str, binding: Object) -> bool:
 
 def proof(tenant: Tenant, nonce: str) -> str:
     """Return what is written down of a handshake: it names the key and the nonce by their hash."""
-    key, signed = nonces.fingerprint(tenant.public_key), nonces.fingerprint(nonce.encode())
+    key, signed = (
+        authentication.nonce_fingerprint(tenant.public_key),
+        authentication.nonce_fingerprint(nonce.encode()),
+    )
     return f"the owner of public key {key} signed nonce {signed}"
 
 
 def has_proved(obj: Object, tenant: Tenant) -> bool:
     """Whether the owner of the Tenant's key has signed a nonce before."""
     found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
-    key = nonces.fingerprint(tenant.public_key)
+    key = authentication.nonce_fingerprint(tenant.public_key)
     return found.get("status") == "True" and f"public key {key} " in str(found.get("message"))
 
 
 def is_used(obj: Object, nonce: str) -> bool:
     """Whether ``nonce`` is the one that the Tenant's proof is about."""
     found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
-    return str(found.get("message", "")).endswith(nonces.fingerprint(nonce.encode()))
+    return str(found.get("message", "")).endswith(authentication.nonce_fingerprint(nonce.encode()))
 
 
 def nonce_in(secret: Object | None) -> str:

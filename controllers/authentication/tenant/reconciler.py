@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import keys, naming, nonces, objects, ownership
+from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
 from certs import csr, identity
@@ -174,7 +174,9 @@ class TenantReconciler:
         if not nonce:
             message = f"secret {where} holds no nonce: liqoctl create nonce, and sign that one"
             raise TenantRefusedError("NonceNotFound", message)
-        if why := nonces.problem(nonce, tenant.cluster_id, self._cluster_id, self._clock()):
+        if why := authentication.nonce_problem(
+            nonce, tenant.cluster_id, self._cluster_id, self._clock()
+        ):
             raise TenantRefusedError("NonceRefused", f"nonce in secret {where}: {why}")
         if not identity.is_signed(tenant.public_key, nonce.encode(), tenant.signature):
             message = f"spec.signature is not that of the nonce in secret {where} by spec.publicKey"

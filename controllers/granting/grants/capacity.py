@@ -7,16 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from apis import keys, objects, ownership, quantity, quotas, resources, sharing, slices
+from apis import keys, objects, ownership, quotas, resources, sharing, slices
 from apis.objects import Key, Object
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 from controllers import writes
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 
 _EMPTY: Final = msgspec.Raw(b"{}")
-_ONE: Final = quantity.parse(1)
+_ONE: Final = resources.parse_quantity(1)
 _READ: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -53,7 +52,9 @@ class SlimNode(msgspec.Struct, gc=False, frozen=True):
     def allocatable(self) -> Resources | None:
         """Return what it has for consumers' pods; None while they cannot be placed there."""
         whole: Object = msgspec.to_builtins(self)
-        return resources.parse(self.status.allocatable) if sharing.is_usable(whole) else None
+        return (
+            resources.parse_resources(self.status.allocatable) if sharing.is_usable(whole) else None
+        )
 
 
 class Taken(NamedTuple):
@@ -214,7 +215,7 @@ class LargestPodReconciler:
 
 def largest_pod(granted: Mapping[str, str], largest: Resources) -> dict[str, str]:
     """Return ``largest`` of what was ``granted``, and no more than that; pure."""
-    bounds = resources.parse(granted)
+    bounds = resources.parse_resources(granted)
     nothing = resources.less(bounds, bounds)
     return resources.to_json(
         {name: min(largest.get(name, nothing[name]), bound) for name, bound in bounds.items()}

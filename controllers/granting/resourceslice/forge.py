@@ -176,7 +176,7 @@ def labels_apart(
 def largest_pod(obj: Object) -> dict[str, str]:
     """Return what one pod can have, as the provider says, and never more than was granted."""
     said = resources.readable(objects.status(obj).get("largestPod") or {})
-    bounds = resources.parse(slices.granted(obj))
+    bounds = resources.parse_resources(slices.granted(obj))
     return {name: str(min(amount, bounds[name])) for name, amount in said.items() if name in bounds}
 
 

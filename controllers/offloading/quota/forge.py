@@ -15,9 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from apis import objects, quotas, resources
 from apis.objects import Key, Object
-from apis.quantity import Quantity
 from apis.quotas import Demand, Grant, Refusal
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 
 MOST: Final = 500
 """Bookings without a Pod in one Quota: they are written again each time, and bound an object."""
@@ -36,7 +35,9 @@ class Reservation:
     def parse(cls, entry: Object) -> "Reservation":
         """Return the booking; ValueError where it is not one of ours."""
         key = Key(str(entry.get("namespace") or ""), str(entry.get("name") or ""))
-        return cls(key, str(entry.get("uid") or ""), resources.parse(entry.get("requests")))
+        return cls(
+            key, str(entry.get("uid") or ""), resources.parse_resources(entry.get("requests"))
+        )
 
     def to_json(self) -> Object:
         """Return it as in the status."""
@@ -55,7 +56,7 @@ class Reserve:
     def parse(cls, quota: Object) -> "Reserve":
         """Return that of ``quota``; ValueError where it is not one of ours."""
         entry = objects.status(quota).get("reserve") or {}
-        return cls(str(entry.get("keeper") or ""), resources.parse(entry.get("requests")))
+        return cls(str(entry.get("keeper") or ""), resources.parse_resources(entry.get("requests")))
 
     def to_json(self) -> Object:
         """Return it as in the status."""
@@ -312,10 +313,10 @@ def is_urgent(before: Object, after: Object, drawn: AbstractSet[str] = frozenset
 def _is_more_booked(before: Object, after: Object) -> bool:
     """Whether more of anything is booked than was said, or nothing readable was said."""
     try:
-        said = resources.parse(before["booked"])
+        said = resources.parse_resources(before["booked"])
     except (KeyError, ValueError):
         return True
-    return bool(resources.more(resources.parse(after["booked"]), said))
+    return bool(resources.more(resources.parse_resources(after["booked"]), said))
 
 
 # What admission here adds to what a pod asks for: it counts before the Pod exists -----------------
@@ -372,5 +373,5 @@ def _overhead(runtime_class: Object | None) -> Resources:
 def _readable(amounts: Object | None) -> Resources:
     """Return the amounts; nothing of what cannot be read, since no pod's owner could mend that."""
     with contextlib.suppress(ValueError):
-        return resources.parse(amounts)
+        return resources.parse_resources(amounts)
     return {}

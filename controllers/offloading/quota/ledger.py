@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from apis import keys, objects, quantity, quotas, resources
+from apis import keys, objects, quotas, resources
 from apis.objects import Key, Object
 from apis.quotas import Demand, Refusal
 from apis.resources import Resources
@@ -103,7 +103,7 @@ def running_pod(pod: SlimPod) -> Running:
     try:
         usage = Demand.of(pod.needs()).usage
     except ValueError:  # an amount that the API server let in and we cannot read
-        usage = {quotas.PODS: quantity.parse(1)}
+        usage = {quotas.PODS: resources.parse_quantity(1)}
     return Running(owner_of(pod), usage, pod.status.phase in objects.FINAL_PHASES)
 
 
@@ -142,7 +142,7 @@ class Reservations:
         if quota is None or uid in self._withdrawn.get(quota, ()):
             return False
         if (entry := self._booked.get(quota, {}).get(uid)) is not None:
-            return not resources.more(usage, resources.parse(entry.get("requests")))
+            return not resources.more(usage, resources.parse_resources(entry.get("requests")))
         return uid in self._drawn and not resources.more(usage, self._drawn[uid].requests)
 
     # For the loop that keeps Quotas --------------------------------------------------------------

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from apis import foreignclusters, keys, naming, objects, ownership
+from apis import keys, naming, objects, offloading, ownership
 from apis.networks import Network, collapsed, pod_networks_of_identity
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate, drain_timeout
@@ -427,7 +427,7 @@ def controller(manager: Manager) -> Setup:
     )
 
     def is_gone(cluster_id: str) -> bool:
-        return foreignclusters.is_gone(foreign_clusters.get(Key("", cluster_id)))
+        return offloading.is_gone_for_good(foreign_clusters.get(Key("", cluster_id)))
 
     def those(holds: Callable[[Key, Object], bool]) -> list[Key]:
         return [key for key, obj in virtual_nodes.items().items() if holds(key, obj)]
@@ -523,7 +523,7 @@ def _by_cluster(those: Those) -> Keys:
     """Return whom it concerns that a cluster is given up, or comes back."""
 
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        before, after = (foreignclusters.is_gone(obj) for obj in (change.old, change.new))
+        before, after = (offloading.is_gone_for_good(obj) for obj in (change.old, change.new))
         if before == after:
             return []
         return those(lambda _, node: VirtualNode.parse(node).cluster_id == change.key.name)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from apis import foreignclusters, keys, objects
+from apis import keys, objects, offloading
 from apis.objects import Key, Object
 
 MANAGER: Final = "liqo"
@@ -30,9 +30,11 @@ def status(before: Object, foreign_cluster: Object, now: datetime) -> Object:
     asks the API server: its health is Unknown.
     """
     said = objects.status(foreign_cluster)
-    answer = objects.find_condition(said.get("conditions"), foreignclusters.API_SERVER_STATUS) or {}
+    answer = objects.find_condition(said.get("conditions"), offloading.API_SERVER_STATUS) or {}
     state = answer.get("status")
-    health = "True" if state == foreignclusters.ESTABLISHED else "False" if state else "Unknown"
+    health = (
+        "True" if state == offloading.API_SERVER_ESTABLISHED else "False" if state else "Unknown"
+    )
     reason, message = answer.get("reason") or "NotAsked", answer.get("message") or ""
     version = said.get("kubernetesVersion")
     return {

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from apis import foreignclusters, keys, naming, objects, ownership, texts
+from apis import keys, naming, objects, offloading, ownership, texts
 from apis.objects import Key, Object, named
 
-API_SERVER: Final = foreignclusters.API_SERVER_STATUS
+API_SERVER: Final = offloading.API_SERVER_STATUS
 TENANT: Final = "AuthTenantStatus"
 IDENTITY: Final = "AuthIdentityControlPlaneStatus"
 VIRTUAL_NODES: Final = "OffloadingVirtualNodeStatus"
@@ -273,7 +273,7 @@ def _answers(before: Object, reach: APIServerHealth | None, now: datetime) -> Ob
     if reach is None:
         return {name: before[name] for name in _OF_REACH if before.get(name) is not None}
     finding = (
-        _Finding(API_SERVER, foreignclusters.ESTABLISHED, "APIServerReady", reach.message)
+        _Finding(API_SERVER, offloading.API_SERVER_ESTABLISHED, "APIServerReady", reach.message)
         if reach.is_answering
         else _Finding(API_SERVER, "Error", "APIServerNotReady", reach.message)
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from apis import foreignclusters, keys, naming, objects, ownership
+from apis import keys, naming, objects, offloading, ownership
 from apis.objects import Key, Kind, Object
 from controllers import watches
 from controllers.manager import Manager, OversizedPeers, Setup
@@ -78,7 +78,7 @@ class ReplicationOrigin:
 
     def is_gone(self, cluster_id: str) -> bool:
         """Whether that peer does not come back."""
-        return foreignclusters.is_gone(self.foreign_clusters.get(Key("", cluster_id)))
+        return offloading.is_gone_for_good(self.foreign_clusters.get(Key("", cluster_id)))
 
     def followed(self) -> list[Informer[Object]]:
         """Return all that tells whether there is a peer, and anything for it."""

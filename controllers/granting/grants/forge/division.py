@@ -13,8 +13,7 @@ from itertools import groupby
 from apis import resources, sharing
 from apis.objects import Key
 from apis.providerpolicy import ProviderPolicy
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 from apis.sharing import Pool
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from apis import keys, naming, objects, ownership, providerpolicy, quantity, resources, slices
+from apis import keys, naming, objects, ownership, providerpolicy, resources, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.providerpolicy import Offered, ProviderPolicy
-from apis.quantity import Quantity
-from apis.resources import Resources
+from apis.resources import Quantity, Resources
 from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import Share, SliceDemand
 
@@ -28,10 +27,10 @@ WITHHELD: Final = "ProviderIncomplete"
 ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
 DEFAULTS: Final[Resources] = {
-    "cpu": quantity.parse("4"),
-    "memory": quantity.parse("8Gi"),
-    "pods": quantity.parse("110"),
-    "ephemeral-storage": quantity.parse("20Gi"),
+    "cpu": resources.parse_quantity("4"),
+    "memory": resources.parse_quantity("8Gi"),
+    "pods": resources.parse_quantity("110"),
+    "ephemeral-storage": resources.parse_quantity("20Gi"),
 }
 
 
@@ -240,7 +239,7 @@ def _held_by_others(seen: GrantInputs, applied: Container[Key]) -> dict[Key, Led
 
 def _amounts(part: Object | None) -> Resources:
     try:
-        return resources.parse((part or {}).get("resources"))
+        return resources.parse_resources((part or {}).get("resources"))
     except ValueError:  # it grants nothing: nobody can book on it
         return {}
 
@@ -510,7 +509,7 @@ def parsed_entries(grants: Iterable[Object], namespace: str = "") -> dict[Key, L
     found = {}
     for one in grants:
         with contextlib.suppress(ValueError):
-            amounts = resources.parse(one.get("resources"))
+            amounts = resources.parse_resources(one.get("resources"))
             key = Key(namespace or one["namespace"], one["name"])
             found[key] = LedgerEntry(one.get("class") or "", amounts)
     return found
