@@ -6,9 +6,10 @@ Source: docs/parity.md § 4.15, 6.9.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apis import keys, objects, ownership
+from apis import keys, objects, ownership, resources
 from apis.objects import Object
 from apis.reflectionpolicy import NotReflected, UnseenError
+from apis.resources import Quantity
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,28 @@ def _bound(claim: Object, storage: Storage, name: str) -> NotReflected | None:
     if not storage.holds(volume, claim):
         raise UnseenError(f"persistentvolume {name} is not bound to this claim (spec.claimRef)")
     return None
+
+
+# Volumes that stand for others elsewhere ----------------------------------------------------------
+
+
+def has_grown(capacity: Object | None, *told: Object) -> bool:
+    """Whether one of those ``told`` of a volume says less storage than its ``capacity``.
+
+    A capacity that is no amount tells nothing: another cluster may say anything.
+
+    Shape: ``capacity`` is {"storage": quantity}; ``told`` are specs of volumes and statuses of
+    claims, each with such a field ``capacity``.
+    """
+    now = storage_of(capacity)
+    return any(storage_of(each.get("capacity")) < now for each in told)
+
+
+def storage_amount(capacity: Object | None) -> Object:
+    """Return what may be told of another volume: the storage of ``capacity``, as we write it."""
+    return {"storage": str(storage_of(capacity))}
+
+
+def storage_of(amounts: Object | None) -> Quantity:
+    """Return how much storage a ResourceList says; 0 for a value that is not an amount."""
+    return resources.readable(amounts or {}).get("storage", Quantity())

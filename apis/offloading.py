@@ -428,7 +428,7 @@ def _reflectors(config: Object) -> dict[str, ReflectorConfig]:
 
 
 @dataclass(frozen=True)
-class Pair:
+class MappedNamespace:
     """``origin`` is the consumer's cluster ID, ``destination`` the provider's."""
 
     origin: str

@@ -299,7 +299,7 @@ _MOST: Final = 400
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PlacementAnnotation:
     """By which strategy a pod was judged, and what was added to it for that."""
 
     strategy: PodOffloadingStrategy
@@ -316,13 +316,13 @@ class Judgement:
     @classmethod
     def by(
         cls, offloading: NamespaceOffloading, added: frozenset[str], nodes: str | None = None
-    ) -> "Judgement":
+    ) -> "PlacementAnnotation":
         """Return that ``offloading`` was what ``added`` came from."""
         shown = nodes if nodes is not None and len(nodes) <= _MOST else None
         return cls(offloading.strategy, offloading.generation, added, shown)
 
     @classmethod
-    def parse(cls, text: str) -> "Judgement | None":
+    def parse(cls, text: str) -> "PlacementAnnotation | None":
         """Return what ``text`` says, None if it is no such line: anybody may write one."""
         found = _LINE.fullmatch(text)
         if found is None or found[1] not in {one.value for one in PodOffloadingStrategy}:
@@ -333,7 +333,7 @@ class Judgement:
         return cls(PodOffloadingStrategy(found[1]), int(found[2]), added, found[4])
 
     @classmethod
-    def of(cls, pod: Object) -> "Judgement | None":
+    def of(cls, pod: Object) -> "PlacementAnnotation | None":
         """Return what ``pod`` carries, None if nobody judged it."""
         return cls.parse(str(objects.annotations(pod).get(keys.PLACEMENT) or ""))
 

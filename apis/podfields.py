@@ -13,7 +13,7 @@ from apis import keys, objects, resources, validation
 from apis.objects import Object
 
 
-class Fate(Enum):
+class PodFieldFate(Enum):
     """What is done with a field; the value is how the docs say it."""
 
     SENT = "sent as it is"
@@ -23,10 +23,10 @@ class Fate(Enum):
     REFUSED = "refused"
 
 
-class Field(NamedTuple):
+class PodField(NamedTuple):
     """One field: what is done, a word on it, and which values are refused."""
 
-    fate: Fate
+    fate: PodFieldFate
     note: str = ""
     """For a field that may be refused: what to do instead."""
     is_refused: Callable[[Any], bool] = lambda _value: False
@@ -36,77 +36,92 @@ def _is_set(value: Any) -> bool:
     return bool(value)
 
 
-_SENT: Final = Field(Fate.SENT)
-_NEVER: Final = Field(Fate.MADE, "false: a pod never shares what a node of the provider has")
-_SCHEDULER: Final = Field(Fate.HERE, "it refers to the scheduler and the nodes of the consumer")
+_SENT: Final = PodField(PodFieldFate.SENT)
+_NEVER: Final = PodField(
+    PodFieldFate.MADE, "false: a pod never shares what a node of the provider has"
+)
+_SCHEDULER: Final = PodField(
+    PodFieldFate.HERE, "it refers to the scheduler and the nodes of the consumer"
+)
 
-FIELDS: Final[Mapping[str, Field]] = {
-    "activeDeadlineSeconds": Field(Fate.SENT, "followed while it runs"),
-    "affinity": Field(Fate.MADE, "by `offloadingPatch` and `liqo.io/anti-affinity-preset`"),
-    "automountServiceAccountToken": Field(
-        Fate.MADE, "false, unless `liqo.io/api-server-support: remote`"
+FIELDS: Final[Mapping[str, PodField]] = {
+    "activeDeadlineSeconds": PodField(PodFieldFate.SENT, "followed while it runs"),
+    "affinity": PodField(
+        PodFieldFate.MADE, "by `offloadingPatch` and `liqo.io/anti-affinity-preset`"
     ),
-    "containers": Field(Fate.CHANGED, "see below; images and resources are followed"),
-    "dnsConfig": Field(Fate.CHANGED, "a search domain of the namespace becomes that of its twin"),
+    "automountServiceAccountToken": PodField(
+        PodFieldFate.MADE, "false, unless `liqo.io/api-server-support: remote`"
+    ),
+    "containers": PodField(PodFieldFate.CHANGED, "see below; images and resources are followed"),
+    "dnsConfig": PodField(
+        PodFieldFate.CHANGED, "a search domain of the namespace becomes that of its twin"
+    ),
     "dnsPolicy": _SENT,
     "enableServiceLinks": _SENT,
-    "ephemeralContainers": Field(Fate.SENT, "followed while it runs"),
-    "evictionResponders": Field(Fate.HERE, "the consumer asks them before it evicts the pod"),
+    "ephemeralContainers": PodField(PodFieldFate.SENT, "followed while it runs"),
+    "evictionResponders": PodField(
+        PodFieldFate.HERE, "the consumer asks them before it evicts the pod"
+    ),
     "hostAliases": _SENT,
     "hostIPC": _NEVER,
     "hostNetwork": _NEVER,
     "hostPID": _NEVER,
-    "hostUsers": Field(
-        Fate.REFUSED,
+    "hostUsers": PodField(
+        PodFieldFate.REFUSED,
         "no provider is asked for a user namespace: leave it out, or set it to true",
         lambda value: value is False,
     ),
     "hostname": _SENT,
-    "hostnameOverride": Field(Fate.REFUSED, "set hostname and subdomain instead", _is_set),
+    "hostnameOverride": PodField(
+        PodFieldFate.REFUSED, "set hostname and subdomain instead", _is_set
+    ),
     "imagePullSecrets": _SENT,
-    "initContainers": Field(Fate.CHANGED, "as containers; sidecars are sidecars there"),
+    "initContainers": PodField(PodFieldFate.CHANGED, "as containers; sidecars are sidecars there"),
     "nodeName": _SCHEDULER,
-    "nodeSelector": Field(Fate.MADE, "that of `offloadingPatch`"),
-    "os": Field(Fate.HERE, "the nodes that `offloadingPatch` selects decide"),
-    "overhead": Field(Fate.HERE, "that of the provider's RuntimeClass counts there"),
+    "nodeSelector": PodField(PodFieldFate.MADE, "that of `offloadingPatch`"),
+    "os": PodField(PodFieldFate.HERE, "the nodes that `offloadingPatch` selects decide"),
+    "overhead": PodField(PodFieldFate.HERE, "that of the provider's RuntimeClass counts there"),
     "preemptionPolicy": _SCHEDULER,
     "priority": _SCHEDULER,
     "priorityClassName": _SCHEDULER,
-    "readinessGates": Field(
-        Fate.HERE, "evaluated by the consumer: Ready needs the remote Ready and each gate"
+    "readinessGates": PodField(
+        PodFieldFate.HERE, "evaluated by the consumer: Ready needs the remote Ready and each gate"
     ),
-    "resourceClaims": Field(
-        Fate.REFUSED,
+    "resourceClaims": PodField(
+        PodFieldFate.REFUSED,
         "the devices that are claimed are the consumer's; ask for an extended resource"
         " in resources.limits of the containers instead",
         _is_set,
     ),
-    "resources": Field(Fate.REFUSED, "set resources of each container instead", _is_set),
+    "resources": PodField(PodFieldFate.REFUSED, "set resources of each container instead", _is_set),
     "restartPolicy": _SENT,
-    "runtimeClassName": Field(
-        Fate.MADE, "the annotation's, else the pod's, else that of `offloadingPatch`; never `liqo`"
+    "runtimeClassName": PodField(
+        PodFieldFate.MADE,
+        "the annotation's, else the pod's, else that of `offloadingPatch`; never `liqo`",
     ),
     "schedulerName": _SCHEDULER,
     "schedulingGroup": _SCHEDULER,
-    "schedulingGates": Field(Fate.HERE, "none is left once it is bound"),
+    "schedulingGates": PodField(PodFieldFate.HERE, "none is left once it is bound"),
     "securityContext": _SENT,
-    "serviceAccount": Field(Fate.MADE, "as serviceAccountName"),
-    "serviceAccountName": Field(Fate.MADE, "none, unless `liqo.io/api-server-support: remote`"),
+    "serviceAccount": PodField(PodFieldFate.MADE, "as serviceAccountName"),
+    "serviceAccountName": PodField(
+        PodFieldFate.MADE, "none, unless `liqo.io/api-server-support: remote`"
+    ),
     "setHostnameAsFQDN": _SENT,
     "shareProcessNamespace": _SENT,
     "subdomain": _SENT,
     "terminationGracePeriodSeconds": _SENT,
-    "tolerations": Field(
-        Fate.MADE,
+    "tolerations": PodField(
+        PodFieldFate.MADE,
         "its own and those of `offloadingPatch`, as far as the provider takes them; followed",
     ),
-    "topologySpreadConstraints": Field(
-        Fate.CHANGED,
+    "topologySpreadConstraints": PodField(
+        PodFieldFate.CHANGED,
         "a label that the consumer's API server wrote into the selector is no longer in "
         "`matchLabelKeys`",
     ),
-    "volumes": Field(
-        Fate.CHANGED,
+    "volumes": PodField(
+        PodFieldFate.CHANGED,
         "projected tokens and root certificates are replaced; files of the downward API: see below;"
         " an ephemeral volume whose claim is reflected mounts that claim",
     ),
@@ -119,7 +134,7 @@ _ENVIRONMENT: Final = (
     " values of the downward API: see below"
 )
 
-CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
+CONTAINER_FIELDS: Final[Mapping[str, PodField]] = {
     **dict.fromkeys(
         (
             "args",
@@ -149,12 +164,12 @@ CONTAINER_FIELDS: Final[Mapping[str, Field]] = {
         ),
         _SENT,
     ),
-    "env": Field(Fate.CHANGED, _ENVIRONMENT),
-    "ports": Field(Fate.CHANGED, "of a pod with `hostNetwork` without `hostPort`"),
+    "env": PodField(PodFieldFate.CHANGED, _ENVIRONMENT),
+    "ports": PodField(PodFieldFate.CHANGED, "of a pod with `hostNetwork` without `hostPort`"),
 }
 """Every field of a Container and of an EphemeralContainer; the provider judges their values."""
 
-_COPIED: Final = frozenset({Fate.SENT, Fate.CHANGED})
+_COPIED: Final = frozenset({PodFieldFate.SENT, PodFieldFate.CHANGED})
 _LATER: Final = frozenset({"ephemeralContainers"})
 """What a pod cannot be created with."""
 COPIED: Final = tuple(

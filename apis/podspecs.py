@@ -7,7 +7,7 @@ Source: docs/parity.md § 3.8, 5.5.2, 5.5.3; SEC-A1 to SEC-A3.
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import podaffinity, podclaims, podfields, podsecurity, podvolumes, validation
+from apis import podaffinity, podfields, podsecurity, podvolumes, validation
 from apis.objects import Object
 from apis.providerpolicy import MAX_GRACE_S, PodPolicy
 from apis.validation import DeniedError
@@ -17,12 +17,12 @@ _ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
 _NEVER: Final = "must not be set"
 _CURES: Final = {
     _NEVER: "leave it out, no ProviderPolicy allows it",
-    podclaims.NEVER: "leave it out, no ProviderPolicy allows it",
+    podvolumes.NEVER: "leave it out, no ProviderPolicy allows it",
     "not known to this version": "leave it out, or ask the provider for a newer version",
     " must be ": f"set it so, {_ASK}",
     podaffinity.FOREIGN: "leave it out, or ask for a ProviderPolicy with affinityNamespaces",
-    podclaims.STATIC: "name a class, or ask for a ProviderPolicy with staticVolumes",
-    podclaims.UNOFFERED: f"name one of them, {_ASK}",
+    podvolumes.STATIC: "name a class, or ask for a ProviderPolicy with staticVolumes",
+    podvolumes.UNOFFERED: f"name one of them, {_ASK}",
     podvolumes.UNLISTED: "use a claim, or ask for a ProviderPolicy with it in volumeTypes",
     "": f"leave it out, {_ASK}",
 }
@@ -32,7 +32,7 @@ Check: TypeAlias = Callable[[Any, Object, PodPolicy], Iterator[str]]
 """Yields what is wrong with a field's value, beginning with the field; sees the whole spec."""
 
 
-class Field(NamedTuple):
+class ProviderField(NamedTuple):
     """The verdict on a field, in words, and how it is reached."""
 
     verdict: str
@@ -190,67 +190,71 @@ def _unknown(part: Object, known: frozenset[str], path: str) -> Iterator[str]:
 
 # The verdicts -------------------------------------------------------------------------------------
 
-_COPIED: Final = Field("allowed", _any)
+_COPIED: Final = ProviderField("allowed", _any)
 _HOST: Final = "true only with ProviderPolicy podSecurityLevel privileged"
 
 
-def _refused(name: str) -> Field:
-    return Field("refused", _never(name))
+def _refused(name: str) -> ProviderField:
+    return ProviderField("refused", _never(name))
 
 
-FIELDS: Final[dict[str, Field]] = {
+FIELDS: Final[dict[str, ProviderField]] = {
     "activeDeadlineSeconds": _COPIED,
-    "affinity": Field("over pods of its own twins, unless opened", podaffinity.complaints),
-    "automountServiceAccountToken": Field("true in mode Remote, unless narrowed", _token),
-    "containers": Field("allowed within the Pod Security level", _containers("containers")),
+    "affinity": ProviderField("over pods of its own twins, unless opened", podaffinity.complaints),
+    "automountServiceAccountToken": ProviderField("true in mode Remote, unless narrowed", _token),
+    "containers": ProviderField("allowed within the Pod Security level", _containers("containers")),
     "dnsConfig": _COPIED,
     "dnsPolicy": _COPIED,
     "enableServiceLinks": _COPIED,
-    "ephemeralContainers": Field(
+    "ephemeralContainers": ProviderField(
         "only added to one that runs, within the Pod Security level",
         _containers("ephemeralContainers", EPHEMERAL),
     ),
     "evictionResponders": _refused("evictionResponders"),
     "hostAliases": _COPIED,
-    "hostIPC": Field(_HOST, _boolean("hostIPC")),
-    "hostNetwork": Field(_HOST, _boolean("hostNetwork")),
-    "hostPID": Field(_HOST, _boolean("hostPID")),
+    "hostIPC": ProviderField(_HOST, _boolean("hostIPC")),
+    "hostNetwork": ProviderField(_HOST, _boolean("hostNetwork")),
+    "hostPID": ProviderField(_HOST, _boolean("hostPID")),
     "hostUsers": _refused("hostUsers"),
     "hostname": _COPIED,
     "hostnameOverride": _refused("hostnameOverride"),
     "imagePullSecrets": _COPIED,
-    "initContainers": Field("allowed within the Pod Security level", _containers("initContainers")),
+    "initContainers": ProviderField(
+        "allowed within the Pod Security level", _containers("initContainers")
+    ),
     "nodeName": _refused("nodeName"),
     "nodeSelector": _COPIED,
     "os": _refused("os"),
     "overhead": _refused("overhead"),
     "preemptionPolicy": _refused("preemptionPolicy"),
     "priority": _refused("priority"),
-    "priorityClassName": Field("only those of the ProviderPolicy", _priority_class),
+    "priorityClassName": ProviderField("only those of the ProviderPolicy", _priority_class),
     "readinessGates": _COPIED,
     "resourceClaims": _refused("resourceClaims"),
     "resources": _refused("resources"),
     "restartPolicy": _COPIED,
-    "runtimeClassName": Field("any, unless narrowed", _runtime_class),
-    "schedulerName": Field("default-scheduler", _scheduler),
+    "runtimeClassName": ProviderField("any, unless narrowed", _runtime_class),
+    "schedulerName": ProviderField("default-scheduler", _scheduler),
     "schedulingGates": _refused("schedulingGates"),
     "schedulingGroup": _refused("schedulingGroup"),
-    "securityContext": Field("allowed within the Pod Security level", _context),
+    "securityContext": ProviderField("allowed within the Pod Security level", _context),
     "serviceAccount": _refused("serviceAccount"),
-    "serviceAccountName": Field("any in mode Remote, unless narrowed; else default", _account),
+    "serviceAccountName": ProviderField(
+        "any in mode Remote, unless narrowed; else default", _account
+    ),
     "setHostnameAsFQDN": _COPIED,
     "shareProcessNamespace": _COPIED,
     "subdomain": _COPIED,
-    "terminationGracePeriodSeconds": Field(
+    "terminationGracePeriodSeconds": ProviderField(
         f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace
     ),
-    "tolerations": Field(
+    "tolerations": ProviderField(
         "of the state of a node, and of a taint called like a resource that is asked for, "
         "unless granted",
         _tolerations,
     ),
     "topologySpreadConstraints": _COPIED,
-    "volumes": Field("by type; own tokens only", podvolumes.complaints),
+    "volumes": ProviderField("by type; own tokens only", podvolumes.complaints),
     "workloadRef": _refused("workloadRef"),
 }
 """Every field of a PodSpec of Kubernetes 1.31 to 1.37; whatever is not here is refused."""

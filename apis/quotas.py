@@ -25,20 +25,20 @@ _NEEDED: Final = ("cpu", "memory")
 _FREE: Final = re.compile(r" has \S+ free of ")
 
 
-class Refusal(NamedTuple):
+class QuotaRefusal(NamedTuple):
     """Why a pod may not be created: a CamelCase word, and a sentence with the cure."""
 
     reason: str
     message: str
 
     @property
-    def without_amounts(self) -> "Refusal":
+    def without_amounts(self) -> "QuotaRefusal":
         """Return it without how much is free, which changes all the time."""
-        return Refusal(self.reason, _FREE.sub(" has less of ", self.message))
+        return QuotaRefusal(self.reason, _FREE.sub(" has less of ", self.message))
 
 
 @dataclass(frozen=True)
-class Grant:
+class QuotaGrant:
     """What a Quota says; ``user`` is the label of whom it limits."""
 
     key: Key
@@ -48,7 +48,7 @@ class Grant:
     is_cordoned: bool = False
 
     @classmethod
-    def parse(cls, quota: Object) -> "Grant":
+    def parse(cls, quota: Object) -> "QuotaGrant":
         """Return what ``quota`` says.
 
         Raises:
@@ -123,13 +123,13 @@ def age(obj: Object) -> tuple[str, Key]:
     return str(obj["metadata"].get("creationTimestamp") or ""), key_of(obj)
 
 
-def missing(user: str) -> Refusal:
+def missing(user: str) -> QuotaRefusal:
     """Return why nothing is created for a user without a Quota."""
     message = f"user {user!r} has no Quota here"
-    return Refusal(MISSING, f"{message}: ask the provider to grant one with a ResourceSlice")
+    return QuotaRefusal(MISSING, f"{message}: ask the provider to grant one with a ResourceSlice")
 
 
-def never(grant: Grant, demand: Demand) -> Refusal | None:
+def never(grant: QuotaGrant, demand: Demand) -> QuotaRefusal | None:
     """Return why a pod of ``demand`` would not fit an empty quota; None if it would."""
     if refusal := _unwanted(grant, demand):
         return refusal
@@ -137,20 +137,24 @@ def never(grant: Grant, demand: Demand) -> Refusal | None:
     for name in resources.lacking(wanted, grant.total):
         asked = f"the pod asks for {wanted[name]} of {name}"
         if name not in grant.total:
-            return Refusal(EXCEEDED, f"{asked}, of which quota {grant.key} has none: ask for less")
+            return QuotaRefusal(
+                EXCEEDED, f"{asked}, of which quota {grant.key} has none: ask for less"
+            )
         message = f"{asked}, quota {grant.key} has {grant.total[name]} in all"
-        return Refusal(EXCEEDED, f"{message}: ask for less")
+        return QuotaRefusal(EXCEEDED, f"{message}: ask for less")
     return None
 
 
-def refusal(grant: Grant, demand: Demand, free: Resources) -> Refusal | None:
+def refusal(grant: QuotaGrant, demand: Demand, free: Resources) -> QuotaRefusal | None:
     """Return why a pod of ``demand`` does not fit what is ``free`` now; None if it does."""
     if refused := never(grant, demand):
         return refused
     return _unfit(grant, demand.usage, free, "of", "it starts as soon as it fits")
 
 
-def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources) -> Refusal | None:
+def growth_refusal(
+    grant: QuotaGrant, demand: Demand, has: Resources, free: Resources
+) -> QuotaRefusal | None:
     """Return why a pod that ``has`` so much may not take ``demand`` now; None if it may.
 
     A resource is judged again only if the pod takes more of it than before.
@@ -162,7 +166,9 @@ def growth_refusal(grant: Grant, demand: Demand, has: Resources, free: Resources
     return _unfit(grant, more, free, "more of", "it grows as soon as it fits")
 
 
-def _unfit(grant: Grant, amounts: Resources, free: Resources, of: str, then: str) -> Refusal | None:
+def _unfit(
+    grant: QuotaGrant, amounts: Resources, free: Resources, of: str, then: str
+) -> QuotaRefusal | None:
     wanted = counted(grant, amounts)
     for name in resources.lacking(wanted, free):
         left = max(free[name], Quantity())
@@ -170,23 +176,23 @@ def _unfit(grant: Grant, amounts: Resources, free: Resources, of: str, then: str
             f"the pod asks for {wanted[name]} {of} {name}, quota {grant.key} has {left} free of "
             f"{grant.total[name]}: {then}; delete other pods, or ask for less"
         )
-        return Refusal(EXCEEDED, message)
+        return QuotaRefusal(EXCEEDED, message)
     return None
 
 
-def _unwanted(grant: Grant, demand: Demand) -> Refusal | None:
+def _unwanted(grant: QuotaGrant, demand: Demand) -> QuotaRefusal | None:
     if grant.is_cordoned:
         message = f"quota {grant.key} is cordoned and takes no new pods: ask the provider"
-        return Refusal(CORDONED, message)
+        return QuotaRefusal(CORDONED, message)
     unmet = {"Soft": demand.soft, "Hard": demand.hard}.get(grant.enforcement, "")
     if unmet:
         what, cure = unmet.rsplit(": ", 1)
         message = f"{what}, which enforcement {grant.enforcement} forbids: {cure}"
-        return Refusal(ENFORCED, message)
+        return QuotaRefusal(ENFORCED, message)
     return None
 
 
-def counted(grant: Grant, usage: Resources) -> dict[str, Quantity]:
+def counted(grant: QuotaGrant, usage: Resources) -> dict[str, Quantity]:
     """Return what counts of ``usage``: amounts above zero, pods only if the quota limits them."""
     return {
         name: amount

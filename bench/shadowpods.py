@@ -17,7 +17,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key
-from apis.offloading import OffloadingPatch, Pair
+from apis.offloading import MappedNamespace, OffloadingPatch
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
 from sandbox import controlplane
@@ -56,7 +56,7 @@ def main() -> None:
 def measured(found: Installed, number: int) -> Counter[tuple[str, str]]:
     """Return by metric and name how much more there is of it after so many ShadowPods."""
     twin = found.twin()
-    pair = Pair(CONSUMER, "milan", "shop", twin)
+    pair = MappedNamespace(CONSUMER, "milan", "shop", twin)
     outside = factories.service(twin, externalIPs=["192.0.2.1"])
     reviews.wait_until(
         lambda: "liqo-consumers" in found.create(keys.SERVICE, outside, user=KUBELET).message
@@ -70,7 +70,7 @@ def measured(found: Installed, number: int) -> Counter[tuple[str, str]]:
     return after
 
 
-def create(found: Installed, pair: Pair, name: str) -> None:
+def create(found: Installed, pair: MappedNamespace, name: str) -> None:
     """Send one ShadowPod, with the label by which the provider knows its creator."""
     spec = factories.pod_spec()
     local = factories.pod(*Key("shop", name), spec=spec, metadata={"uid": name})

@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures
@@ -85,7 +85,7 @@ class Deletions:
         uid = objects.annotations(shadow).get(keys.LOCAL_POD_UID, "")
         return self._departures.hurry_s(key, uid)
 
-    async def delete_local(self, local: Object, pair: Pair | None = None) -> None:
+    async def delete_local(self, local: Object, pair: MappedNamespace | None = None) -> None:
         """Delete the local pod for good: nothing of it is left on the provider.
 
         Its phase is final before that. Source: Kubernetes, "Pod Lifecycle", pod phase.

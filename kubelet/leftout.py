@@ -4,7 +4,7 @@ from typing import Final
 
 from apis import apply, keys, podfields
 from apis.objects import Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kubelet.contract import Recorder
 from kubelet.forge import accounts, antiaffinity, shadowpod
 from kubelet.forge.accounts import Mode
@@ -23,7 +23,7 @@ _OBEYED: Final = (
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 
 
-def tell(recorder: Recorder, local: Object, pair: Pair, options: Options) -> None:
+def tell(recorder: Recorder, local: Object, pair: MappedNamespace, options: Options) -> None:
     """Record an Event about ``local`` for each sort of what was left out of it."""
     twins = options.twins or {}
     there = f"did not go to {pair.destination}"
@@ -50,14 +50,16 @@ def _kept_off(taints: list[str], there: str) -> str:
 
 
 def tell_taken_off(
-    recorder: Recorder, local: Object, pair: Pair, options: Options, changes: Object
+    recorder: Recorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
 ) -> None:
     """Record which labels and annotations ``changes`` take off what went to the provider before."""
     taken = apply.taken_off(changes.get("metadata") or {})
     _tell_orders(recorder, local, pair, taken & shadowpod.unsent(local, options))
 
 
-def _tell_orders(recorder: Recorder, local: Object, pair: Pair, names: frozenset[str]) -> None:
+def _tell_orders(
+    recorder: Recorder, local: Object, pair: MappedNamespace, names: frozenset[str]
+) -> None:
     if names:
         listed = ", ".join(sorted(names))
         message = f"{listed} did not go to {pair.destination}: {_OBEYED}"

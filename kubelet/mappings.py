@@ -16,7 +16,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from apis.offloading import NamespaceMap, Pair
+from apis.offloading import MappedNamespace, NamespaceMap
 from apis.providerpolicy import AllowedReflection
 from kube import namespacemaps
 from kube.breaker import Breaker
@@ -67,8 +67,8 @@ class Mappings:
         self._maps, self._clusters, self._node = maps, clusters, node
         self._key = Key(maps.selection.namespace, clusters.destination)
         self._followed: dict[str, _Followed] = {}
-        self._accepted: Mapping[str, Pair] = {}
-        self._known: Mapping[str, Pair] = {}
+        self._accepted: Mapping[str, MappedNamespace] = {}
+        self._known: Mapping[str, MappedNamespace] = {}
         """``_accepted``, and mappings that were accepted before and may have left objects there."""
         self._seen: NamespaceMap | None = None
         self._offers: AllowedReflection | None = None
@@ -163,7 +163,7 @@ class Mappings:
                 self._followed[namespace] = followed
                 logger.info("Namespace is followed", extra={"namespace": namespace})
 
-    def _informers(self, pair: Pair) -> list[Informer[Packed]]:
+    def _informers(self, pair: MappedNamespace) -> list[Informer[Packed]]:
         where, kept = pair.remote_namespace, self._kept
         labels = f"{pair.selector()},{keys.NODE_NAME}={self._node}"
 
@@ -202,7 +202,7 @@ class _Followed:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: MappedNamespace,
         informers: Sequence[Informer[Packed]],
         departures: Departures,
         breaker: Breaker,

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from apis import downward, keys, objects
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
@@ -179,12 +179,14 @@ class PodReconciler:
         """Return the pod if it is bound here: a pod of that name on another node is not ours."""
         return pod if pod and pod["spec"].get("nodeName") == self._node.name else None
 
-    async def _observe(self, key: Key, local: Object | None, pair: Pair, read: _Read) -> Observed:
+    async def _observe(
+        self, key: Key, local: Object | None, pair: MappedNamespace, read: _Read
+    ) -> Observed:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
         return Observed(local, shadow, remote, pair, self._node.name)
 
-    async def _observe_live(self, key: Key, pair: Pair) -> Observed:
+    async def _observe_live(self, key: Key, pair: MappedNamespace) -> Observed:
         """Return what the servers say now: nothing is deleted on the word of a cache."""
         local = self._mine(await self._local.get_live(keys.POD, key))
         return await self._observe(key, local, pair, self._remote.get_live)
@@ -218,7 +220,9 @@ class PodReconciler:
         offloading = self._node.offloading(objects.key_of(local).namespace)
         return downward.is_namespace_local(local, offloading)
 
-    async def _send(self, local: Object, pair: Pair, options: shadowpod.Options) -> float | None:
+    async def _send(
+        self, local: Object, pair: MappedNamespace, options: shadowpod.Options
+    ) -> float | None:
         shadow = shadowpod.shadow(local, pair, options, self._creator)
         try:
             made = await self._remote.create(keys.SHADOW_POD, shadow)
@@ -248,7 +252,7 @@ class PodReconciler:
         missing = self._node.lacks(local) if admittance.came_by_name(local) else ""
         return admittance.rejection(local, disabled, missing, self._clock())
 
-    async def _judge_taken(self, local: Object, pair: Pair) -> float | None:
+    async def _judge_taken(self, local: Object, pair: MappedNamespace) -> float | None:
         """Look at what has the name: the caches are behind."""
         key = objects.key_of(local)
         observed = await self._observe(key, local, pair, self._remote.get_live)
@@ -285,7 +289,7 @@ class PodReconciler:
         await self._statuses.write(local, wanted, observed.remote)
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
-    async def _update(self, local: Object, shadow: Object, pair: Pair) -> None:
+    async def _update(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         options = self._node.options()
         changes = shadowpod.changes(shadow, local, pair, options)
         leftout.tell_taken_off(self._recorder, local, pair, options, changes)
@@ -346,7 +350,7 @@ class PodReconciler:
 
     # Nobody sees what there is on the provider -------------------------------------------------
 
-    async def _is_out_of_sight(self, key: Key, local: Object | None, pair: Pair) -> bool:
+    async def _is_out_of_sight(self, key: Key, local: Object | None, pair: MappedNamespace) -> bool:
         """Whether nobody knows now how the pod is on the provider; if that lasts, it is told."""
         if self._node.is_provider_silent():
             await self._wait_out(key, local)
@@ -362,7 +366,7 @@ class PodReconciler:
         if local and not objects.is_terminating(local) and status.is_running(local):
             await self._statuses.out_of_reach(local)
 
-    async def _withhold(self, local: Object | None, pair: Pair, missing: str) -> None:
+    async def _withhold(self, local: Object | None, pair: MappedNamespace, missing: str) -> None:
         """Tell that the provider took a right away, without which nobody knows how the pod is."""
         if local is None:
             return
@@ -434,7 +438,7 @@ class PodReconciler:
                 await self._withhold(local, mapping.pair, str(error))
         return LOOK_AGAIN_S
 
-    async def _end_left(self, local: Object, pair: Pair, *, is_ending: bool) -> None:
+    async def _end_left(self, local: Object, pair: MappedNamespace, *, is_ending: bool) -> None:
         """End what is left on the provider of a pod in a namespace that is withdrawn, or the pod.
 
         Raises:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from apis import claims, keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair, ReflectionPolicy
+from apis.offloading import MappedNamespace, ReflectionPolicy
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.forge import shadowpod
@@ -73,7 +73,7 @@ class References:
     def __init__(self, local: Cluster, remote: Cluster, policy: Policy) -> None:
         self._local, self._remote, self._policy = Reads(local), Reads(remote), policy
 
-    async def behind(self, pod: Object, pair: Pair) -> list[str]:
+    async def behind(self, pod: Object, pair: MappedNamespace) -> list[str]:
         """Return which objects, in words, the provider lacks or has only as they were.
 
         Objects that are not here, and those that are not reflected, are not among them.
@@ -108,7 +108,7 @@ class References:
             if claim is not None and claims.is_provisioned(claim)
         )
 
-    async def _is_behind(self, kind: Kind, key: Key, pair: Pair) -> bool:
+    async def _is_behind(self, kind: Kind, key: Key, pair: MappedNamespace) -> bool:
         here, there = await asyncio.gather(self._here(kind, key), self._there(kind, key, pair))
         if here is None or (there is not None and not pair.reflects(there)):
             return False
@@ -128,7 +128,7 @@ class References:
             return None
         return None if stays else found
 
-    async def _there(self, kind: Kind, key: Key, pair: Pair) -> Object | None:
+    async def _there(self, kind: Kind, key: Key, pair: MappedNamespace) -> Object | None:
         """Return the reflected object; what cannot be read counts as absent."""
         try:
             return await self._remote.get(kind, pair.twin_of(key))
@@ -141,7 +141,7 @@ def _differ(here: Object, there: Object, name: str) -> bool:
     return bool(mine != (there.get(name) or {}))
 
 
-def in_words(behind: list[str], pair: Pair) -> str:
+def in_words(behind: list[str], pair: MappedNamespace) -> str:
     """Return what an Event says of a pod that was sent before ``behind`` came."""
     more = f" and {len(behind) - MOST_NAMED} more" if len(behind) > MOST_NAMED else ""
     return (

@@ -11,7 +11,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
 from kube.written import Written
@@ -156,7 +156,7 @@ class Statuses:
         """Tell that the pod's namespace is not offloaded, and what becomes of it."""
         await self._say(local, wanted, status.REFLECTION_DISABLED, str(wanted["message"]))
 
-    async def await_answer(self, local: Object, pair: Pair) -> float:
+    async def await_answer(self, local: Object, pair: MappedNamespace) -> float:
         """Tell that the provider makes no Pod, once it had a minute; return what is left of it."""
         left_s = ANSWER_S - self._age_s(local)
         if left_s > 0:

@@ -12,7 +12,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.clock import Deadline
 from kube.cluster import Cluster
@@ -51,18 +51,20 @@ class Tokens:
         self._clock, self._monotonic = clock, monotonic
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def begin(self, local: Object, shadow: Object, pair: Pair) -> None:
+    async def begin(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         """Provide the tokens of a pod whose ShadowPod was just created."""
         if wanted := accounts.tokens(local, self._server):
             await self._keep(local, Owner(keys.SHADOW_POD, shadow), pair, wanted, is_new=True)
 
     async def keep(
-        self, local: Object, shadow: Object, remote: Object | None, pair: Pair
+        self, local: Object, shadow: Object, remote: Object | None, pair: MappedNamespace
     ) -> float | None:
         """Provide what is missing or grows old; return when to come back, None for no tokens."""
         return await self._provide(local, Owner(keys.SHADOW_POD, shadow), remote, pair)
 
-    async def keep_to_the_end(self, local: Object, remote: Object, pair: Pair) -> float | None:
+    async def keep_to_the_end(
+        self, local: Object, remote: Object, pair: MappedNamespace
+    ) -> float | None:
         """Do so for a terminating pod that runs on for long without a ShadowPod."""
         if not accounts.ends_late(local):
             return None
@@ -90,7 +92,7 @@ class Tokens:
         memory.has_left_tokens = True
 
     async def _provide(
-        self, local: Object, owner: Owner, remote: Object | None, pair: Pair
+        self, local: Object, owner: Owner, remote: Object | None, pair: MappedNamespace
     ) -> float | None:
         wanted = accounts.tokens(local, self._server)
         if not wanted:
@@ -103,7 +105,7 @@ class Tokens:
             due = memory.tokens = replace(due, remote_uid=objects.uid(remote))
         return max(1.0, self._left_s(due.at))
 
-    async def end(self, local: Object, pair: Pair) -> None:
+    async def end(self, local: Object, pair: MappedNamespace) -> None:
         """Take the tokens of a pod that has ended from the provider; it is given no others."""
         memory = self._memories.of(local)
         if memory.has_no_tokens or not accounts.tokens(local, self._server):
@@ -120,7 +122,7 @@ class Tokens:
         self,
         local: Object,
         owner: Owner,
-        pair: Pair,
+        pair: MappedNamespace,
         wanted: list[Token],
         *,
         is_new: bool = False,
@@ -151,7 +153,13 @@ class Tokens:
         return deadline.left_s(self._clock(), self._monotonic())
 
     async def _ensured(
-        self, local: Object, owner: Owner, pair: Pair, wanted: list[Token], *, is_new: bool
+        self,
+        local: Object,
+        owner: Owner,
+        pair: MappedNamespace,
+        wanted: list[Token],
+        *,
+        is_new: bool,
     ) -> Deadline:
         key = accounts.secret_key(objects.key_of(owner.obj))
         found = None if is_new else await self._remote.get_live(keys.SECRET, key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from apis.objects import Key, Kind
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -79,7 +79,7 @@ class Inputs:
     """
 
     def __init__(
-        self, pair: Pair, home: CachedCluster, foreign: CachedCluster, shared: Shared
+        self, pair: MappedNamespace, home: CachedCluster, foreign: CachedCluster, shared: Shared
     ) -> None:
         self._pair, self._home, self._foreign, self._shared = pair, home, foreign, shared
         self._kept = shared.kept

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
-from apis.offloading import MappingPhase, NamespaceMap, Pair
+from apis.offloading import MappedNamespace, MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import AllowedReflection
 from apis.reflection import KINDS
@@ -103,7 +103,7 @@ class Asked(NamedTuple):
     ``policy`` is that by which leaves what pods mention, if one is asked for.
     """
 
-    pair: Pair
+    pair: MappedNamespace
     policy: Policy | None = None
     offers: AllowedReflection | None = None
 
@@ -227,7 +227,7 @@ class Namespaces:
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
-    def running(self) -> Mapping[Pair, asyncio.Task[None]]:
+    def running(self) -> Mapping[MappedNamespace, asyncio.Task[None]]:
         """The pairs that are reflected now."""
         return {asked.pair: task for asked, task in self._scopes.running.items()}
 
@@ -273,11 +273,11 @@ class Namespaces:
     def _runners(self) -> list[Runner]:
         return [self._runner, *(loop.runner for loop in self._loops)]
 
-    def _pair(self, local: str, remote: str) -> Pair:
+    def _pair(self, local: str, remote: str) -> MappedNamespace:
         who = self._identity
-        return Pair(who.home_cluster_id, who.foreign_cluster_id, local, remote)
+        return MappedNamespace(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _asked(self, pair: Pair, offers: AllowedReflection | None) -> Asked | None:
+    def _asked(self, pair: MappedNamespace, offers: AllowedReflection | None) -> Asked | None:
         """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
         found = self._offloadings.get(Key(pair.local_namespace, keys.OFFLOADING_NAME))
         if found is None:  # it might narrow what leaves
@@ -307,5 +307,5 @@ def _asks_otherwise(own: Key, change: Change[Partial]) -> Iterable[Key]:
     return [own] if came or before != after else []
 
 
-def _named(pair: Pair) -> dict[str, str]:
+def _named(pair: MappedNamespace) -> dict[str, str]:
     return {"namespace": pair.local_namespace, "remote_namespace": pair.remote_namespace}

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from apis import downward, keys, naming, objects
 from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 
 EXPIRATION_S: Final = 3600
 MIN_EXPIRATION_S: Final = 600
@@ -151,7 +151,9 @@ def secret_key(pod: Key) -> Key:
     return Key(pod.namespace, naming.token_secret(pod.name))
 
 
-def secret(local: Object, owner: Owner, pair: Pair, tokens_: Mapping[str, Issued]) -> Object:
+def secret(
+    local: Object, owner: Owner, pair: MappedNamespace, tokens_: Mapping[str, Issued]
+) -> Object:
     """Return the Secret with the tokens that were issued, by key; it goes with its ``owner``.
 
     Shape: the status of what is issued is {"token": str, "expirationTimestamp": str}.
@@ -218,7 +220,7 @@ def is_of(found: Object, local: Object) -> bool:
     return objects.annotations(found).get(keys.FOR_POD_UID) == objects.uid(local)
 
 
-def mutate(made: Object, local: Object, pair: Pair, server: ApiServer) -> None:
+def mutate(made: Object, local: Object, pair: MappedNamespace, server: ApiServer) -> None:
     """Let the PodSpec ``made`` reach the API server of its mode, and no other."""
     found = mode(local, server)
     if found is Mode.REMOTE:
@@ -255,7 +257,7 @@ def _token(volume: str, source: Object) -> Token:
 
 
 def _rewritten(
-    volume: str, sources: list[Object], pair: Pair, secret_name: str
+    volume: str, sources: list[Object], pair: MappedNamespace, secret_name: str
 ) -> Iterator[Object]:
     """Yield the sources of a projected volume; ``secret_name`` is empty where no token goes.
 
@@ -293,7 +295,7 @@ def _is_namespace(item: Object) -> bool:
     return bool((item.get("fieldRef") or {}).get("fieldPath") == downward.NAMESPACE)
 
 
-def _with_root_ca(source: Object, pair: Pair) -> Object:
+def _with_root_ca(source: Object, pair: MappedNamespace) -> Object:
     reference = source.get("configMap")
     if not reference or reference.get("name") != keys.ROOT_CA_CONFIG_MAP:
         return source

@@ -10,8 +10,8 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Object
-from apis.offloading import Pair
-from apis.placement import TOLERATION, Judgement
+from apis.offloading import MappedNamespace
+from apis.placement import TOLERATION, PlacementAnnotation
 from kubelet.forge import shadowpod, status
 from kubelet.forge.mapping import MappingState
 
@@ -54,7 +54,7 @@ class Observed:
     local: Object | None
     shadow: Object | None
     remote: Object | None
-    pair: Pair
+    pair: MappedNamespace
     node: str
 
     def mine(self, twin: Object | None) -> Object | None:
@@ -230,7 +230,7 @@ def is_judged_anew(local: Object) -> bool:
     It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
     would only come back here, for ever.
     """
-    judged = Judgement.of(local)
+    judged = PlacementAnnotation.of(local)
     return judged is not None and TOLERATION in judged.added and _is_made_anew(local)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from apis.offloading import MappingPhase, NamespaceMap, Pair
+from apis.offloading import MappedNamespace, MappingPhase, NamespaceMap
 
 
 class MappingState(Enum):
@@ -28,7 +28,7 @@ class NamespaceMapping:
     """``pair`` is None when nothing of the namespace can be left on the provider."""
 
     state: MappingState
-    pair: Pair | None = None
+    pair: MappedNamespace | None = None
     is_ending: bool = False
     """Whether the twin namespace is being deleted: nothing is made in it any more."""
 
@@ -40,9 +40,9 @@ class ClusterPair:
     origin: str
     destination: str
 
-    def pair(self, namespace: str, remote_namespace: str) -> Pair:
+    def pair(self, namespace: str, remote_namespace: str) -> MappedNamespace:
         """Return the pair of two namespaces."""
-        return Pair(self.origin, self.destination, namespace, remote_namespace)
+        return MappedNamespace(self.origin, self.destination, namespace, remote_namespace)
 
 
 def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> NamespaceMapping:
@@ -60,7 +60,7 @@ def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> Nam
     return NamespaceMapping(MappingState.WAITING, pair)
 
 
-def known(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, Pair]:
+def known(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, MappedNamespace]:
     """Return the pair of each namespace of which something may be on the provider."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {namespace: there.pair for namespace, there in mappings.items() if there.pair}
@@ -72,7 +72,7 @@ def is_unclear(found: NamespaceMap, namespace: str) -> bool:
     return namespace in found.desired and current is not None and current.phase is None
 
 
-def accepted(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, Pair]:
+def accepted(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, MappedNamespace]:
     """Return the pair of each namespace whose pods are offloaded."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {

@@ -13,7 +13,7 @@ from typing import Final
 
 from apis import allowlist, apply, downward, keys, objects, podfields
 from apis.objects import Object
-from apis.offloading import OffloadingPatch, Pair
+from apis.offloading import MappedNamespace, OffloadingPatch
 from kubelet.forge import accounts, antiaffinity, containers
 from kubelet.forge.accounts import NO_API_SERVER, ApiServer, Mode
 
@@ -77,7 +77,7 @@ def refusal(local: Object, options: Options) -> str:
     )
 
 
-def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Object:
+def shadow(local: Object, pair: MappedNamespace, options: Options, creator: str = "") -> Object:
     """Return the ShadowPod to create for the Pod ``local``; Shape: ``spec.pod`` is a PodSpec.
 
     ``creator`` is the label by which the provider knows the one who creates it, if that is known:
@@ -95,7 +95,7 @@ def shadow(local: Object, pair: Pair, options: Options, creator: str = "") -> Ob
     )
 
 
-def metadata(local: Object, pair: Pair, options: Options) -> Object:
+def metadata(local: Object, pair: MappedNamespace, options: Options) -> Object:
     labels = _without(
         allowlist.labels_of_shadow(objects.labels(local)),
         {*_LABELS_OF_HOME, *options.patch.labels_not_reflected},
@@ -132,7 +132,7 @@ def untaken(local: Object, options: Options) -> list[str]:
     return sorted({one.get("key") or "" for one in wanted if not is_taken(one)})
 
 
-def changes(existing: Object, local: Object, pair: Pair, options: Options) -> Object:
+def changes(existing: Object, local: Object, pair: MappedNamespace, options: Options) -> Object:
     """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
 
     Ephemeral containers are added one by one: see ``debugger``.
@@ -196,7 +196,7 @@ def is_for(remote: Object, local: Object) -> bool:
     return recorded is None or recorded == objects.uid(local)
 
 
-def spec(local: Object, pair: Pair, options: Options) -> Object:
+def spec(local: Object, pair: MappedNamespace, options: Options) -> Object:
     """Return the PodSpec that runs on the provider."""
     copied = {name: local["spec"][name] for name in podfields.COPIED if name in local["spec"]}
     made = copy.deepcopy(copied)
@@ -244,11 +244,11 @@ def _tolerated(local: Object, options: Options) -> list[Object]:
 # What differs from home --------------------------------------------------------------------------
 
 
-def _api_server(made: Object, local: Object, pair: Pair, options: Options) -> None:
+def _api_server(made: Object, local: Object, pair: MappedNamespace, options: Options) -> None:
     accounts.mutate(made, local, pair, options.api_server)
 
 
-def _downward(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+def _downward(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     """Let the pod read of itself what holds at the API server that it uses."""
     is_home = accounts.mode(local, options.api_server) is Mode.TOKEN_API
     fields = {downward.UID, downward.NODE} if is_home else set[str]()
@@ -259,7 +259,7 @@ def _downward(made: Object, local: Object, _pair: Pair, options: Options) -> Non
     downward.localise(made, local, frozenset(fields))
 
 
-def _ephemeral(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+def _ephemeral(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     """Mount the claim of an ephemeral volume that is reflected: the provider is to make none.
 
     Source: Kubernetes, "Generic ephemeral volumes": a claim of that name that the Pod does not own
@@ -277,7 +277,7 @@ def ephemeral_claim(local: Object, volume: Object) -> str:
     return f"{objects.key_of(local).name}-{volume['name']}"
 
 
-def _dns(made: Object, _local: Object, pair: Pair, _options: Options) -> None:
+def _dns(made: Object, _local: Object, pair: MappedNamespace, _options: Options) -> None:
     """Let what the pod looks up in its own namespace be found in the twin."""
     searches = (made.get("dnsConfig") or {}).get("searches")
     if searches:
@@ -287,7 +287,7 @@ def _dns(made: Object, _local: Object, pair: Pair, _options: Options) -> None:
         ]
 
 
-def _ports(made: Object, local: Object, _pair: Pair, _options: Options) -> None:
+def _ports(made: Object, local: Object, _pair: MappedNamespace, _options: Options) -> None:
     """Ask for no port of a node that a pod only has since it shares the network of one here."""
     if not local["spec"].get("hostNetwork"):
         return
@@ -300,30 +300,32 @@ def _ports(made: Object, local: Object, _pair: Pair, _options: Options) -> None:
 # Placement on the provider -----------------------------------------------------------------------
 
 
-def _spread_constraints(made: Object, _local: Object, _pair: Pair, _options: Options) -> None:
+def _spread_constraints(
+    made: Object, _local: Object, _pair: MappedNamespace, _options: Options
+) -> None:
     if constraints := made.get("topologySpreadConstraints"):
         made["topologySpreadConstraints"] = antiaffinity.selected_once(constraints)
 
 
-def _node_selector(made: Object, _local: Object, _pair: Pair, options: Options) -> None:
+def _node_selector(made: Object, _local: Object, _pair: MappedNamespace, options: Options) -> None:
     if options.patch.node_selector:
         made["nodeSelector"] = dict(options.patch.node_selector)
 
 
-def _tolerations(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+def _tolerations(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     tolerated = _tolerated(local["spec"], options)
     if wanted := [*filter(options.tolerable(local["spec"]), tolerated)]:
         made["tolerations"] = copy.deepcopy(wanted)
 
 
-def _affinity(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+def _affinity(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     if options.patch.node_affinity:
         made["affinity"] = {"nodeAffinity": copy.deepcopy(options.patch.node_affinity)}
     if anti_affinity := antiaffinity.preset(local, options.twins or {}):
         made["affinity"] = {**made.get("affinity", {}), "podAntiAffinity": anti_affinity}
 
 
-def _runtime_class(made: Object, local: Object, _pair: Pair, options: Options) -> None:
+def _runtime_class(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     own = local["spec"].get("runtimeClassName") or ""
     offered = options.patch.runtime_class or ""
     candidates = (

@@ -10,7 +10,7 @@ from typing import Final
 from apis import downward, keys, objects, placement, podfields, reflectionpolicy
 from apis.objects import Kind, Object
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Judgement, Obstacle, Rule
+from apis.placement import Obstacle, PlacementAnnotation, Rule
 from liqoctl.forge import whynamespace
 from liqoctl.forge.findings import Facts, Finding, Outcome
 from liqoctl.forge.whynamespace import RefusedPods
@@ -71,7 +71,7 @@ def section(facts: Facts) -> Object:
 
 
 def _judged(facts: Facts, pod: Object) -> Object:
-    found = Judgement.of(pod)
+    found = PlacementAnnotation.of(pod)
     if found is None:
         return {}
     now = whynamespace.parsed(facts)

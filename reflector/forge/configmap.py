@@ -4,7 +4,7 @@ from typing import Final
 
 from apis import keys, naming, objects, reflection
 from apis.objects import Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from reflector.forge import fields, referenced, twins
 from reflector.forge.contract import Forge, Scene
 
@@ -21,14 +21,14 @@ def twin(local: Object, scene: Scene) -> Object:
     return made
 
 
-def twin_name(name: str, pair: Pair) -> str:
+def twin_name(name: str, pair: MappedNamespace) -> str:
     """Return the name at the provider: the provider has a ``kube-root-ca.crt`` of its own."""
     if name == keys.ROOT_CA_CONFIG_MAP:
         return naming.root_ca_config_map(pair.origin)
     return name
 
 
-def original_name(name: str, pair: Pair) -> str:
+def original_name(name: str, pair: MappedNamespace) -> str:
     if name == naming.root_ca_config_map(pair.origin):
         return keys.ROOT_CA_CONFIG_MAP
     return name

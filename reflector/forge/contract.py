@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from apis import keys, reflectionpolicy
 from apis.networks import Network
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import AllowedReflection
 from apis.reflection import ReflectedKind
@@ -66,7 +66,7 @@ class Nothing:
 class Scene:
     """Between which namespaces, by which rules, and what else is there."""
 
-    pair: Pair
+    pair: MappedNamespace
     policy: Policy = Policy.DENY_LIST
     settings: Settings = field(default_factory=Settings)
     look: Look = field(default_factory=Nothing)
@@ -132,7 +132,7 @@ class Write:
     """Of a patch: the changes; with the UID it is for. Of a delete: the object."""
 
 
-def _same(name: str, _pair: Pair) -> str:
+def _same(name: str, _pair: MappedNamespace) -> str:
     return name
 
 
@@ -169,8 +169,8 @@ class Forge:
     """Return why an original has no twin; None to go by the policies for all kinds."""
     lacks: Callable[[Object, Scene], str] = _nothing
     """Return for its author what the twin of an original lacks, as not offered; empty: nothing."""
-    twin_name: Callable[[str, Pair], str] = _same
-    original_name: Callable[[str, Pair], str] = _same
+    twin_name: Callable[[str, MappedNamespace], str] = _same
+    original_name: Callable[[str, MappedNamespace], str] = _same
     selector: tuple[str, ...] = ()
     """What besides the pair's labels tells twins from what others keep under the same labels."""
     shown: Callable[[Object], Object] = _as_it_is

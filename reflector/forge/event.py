@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from apis import keys, objects, reflection, reflectionpolicy, texts
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflectionpolicy import NotReflected
 from reflector.forge import configmap, podevents
@@ -84,7 +84,7 @@ def _second(time: Any) -> re.Match[str] | None:
     return _SECONDS.match(time) if isinstance(time, str) else None
 
 
-def twin_name(name: str, pair: Pair) -> str:
+def twin_name(name: str, pair: MappedNamespace) -> str:
     """Return a name that no Event of this cluster has."""
     where = f"{pair.destination}/{pair.remote_namespace}/{name}"
     return f"{name[:200].rstrip('.-')}.{hashlib.sha256(where.encode()).hexdigest()[:16]}"

@@ -6,7 +6,7 @@ Source: docs/parity.md § 6.9. The data is where the twin is, and pods follow it
 from collections.abc import Iterable
 from typing import Final
 
-from apis import claims, keys, objects, reflection, reflectionpolicy, volumes
+from apis import claims, keys, objects, reflection, reflectionpolicy
 from apis.claims import Storage
 from apis.objects import Key, Object, named
 from apis.reflectionpolicy import NotReflected
@@ -170,11 +170,11 @@ def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[
     capacity = objects.status(twin_).get("capacity")
     if volume is None or not _storage(scene).holds(volume, original):
         return
-    said = volumes.amount(capacity)
-    if volumes.grown(capacity, volume["spec"]):
+    said = claims.storage_amount(capacity)
+    if claims.has_grown(capacity, volume["spec"]):
         changes = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
         yield Write("patch", keys.PERSISTENT_VOLUME, where, changes)
-    if volumes.grown(capacity, objects.status(original)):
+    if claims.has_grown(capacity, objects.status(original)):
         told = {"metadata": {"uid": objects.uid(original)}, "status": {"capacity": said}}
         yield Write("status", keys.PERSISTENT_VOLUME_CLAIM, key, told)
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from apis import keys, objects, reflection
 from apis.objects import Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.providerpolicy import LOAD_BALANCER, OUTWARD, AllowedReflection
 from reflector.forge import fields, twins
 from reflector.forge.contract import Forge, Scene, Settings
@@ -74,7 +74,7 @@ def _inside(spec: Object) -> Object:
     return {**kept, "type": "ClusterIP"}
 
 
-def _external_name(name: str, pair: Pair) -> str:
+def _external_name(name: str, pair: MappedNamespace) -> str:
     """Return ``name`` as it is, a Service of the own namespace as that of the twin."""
     service, dot, rest = name.partition(f".{pair.local_namespace}.svc")
     is_own = dot and (not rest or rest.startswith("."))

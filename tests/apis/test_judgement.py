@@ -6,7 +6,7 @@ import pytest
 
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import NODE_AFFINITY, TOLERATION, Judgement
+from apis.placement import NODE_AFFINITY, TOLERATION, PlacementAnnotation
 
 ADDED = [frozenset(), frozenset({TOLERATION}), frozenset({TOLERATION, NODE_AFFINITY})]
 
@@ -20,17 +20,17 @@ NODES = [None, "", "liqo.io/type In virtual-node", "a In 1,2 and b Exists or c G
 def test_what_is_written_is_read(
     strategy: Strategy, added: frozenset[str], nodes: str | None
 ) -> None:
-    said = Judgement(strategy, 12, added, nodes)
+    said = PlacementAnnotation(strategy, 12, added, nodes)
 
-    assert Judgement.parse(str(said)) == said
+    assert PlacementAnnotation.parse(str(said)) == said
     assert len(str(said)) < 120
 
 
 def test_many_nodes_are_not_noted() -> None:
     offloading = NamespaceOffloading(Strategy.REMOTE, generation=2)
 
-    assert Judgement.by(offloading, frozenset(), "x" * 400).nodes
-    assert Judgement.by(offloading, frozenset(), "x" * 401).nodes is None
+    assert PlacementAnnotation.by(offloading, frozenset(), "x" * 400).nodes
+    assert PlacementAnnotation.by(offloading, frozenset(), "x" * 401).nodes is None
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_many_nodes_are_not_noted() -> None:
     ],
 )
 def test_what_others_write_is_none(text: str) -> None:
-    assert Judgement.parse(text) is None
+    assert PlacementAnnotation.parse(text) is None
 
 
 def test_it_is_of_one_generation_of_one_strategy() -> None:
     offloading = NamespaceOffloading(Strategy.REMOTE, generation=2)
-    said = Judgement.by(offloading, frozenset())
+    said = PlacementAnnotation.by(offloading, frozenset())
 
     assert said.is_of(offloading)
     assert not said.is_of(NamespaceOffloading(Strategy.REMOTE, generation=3))

@@ -3,10 +3,10 @@
 import pytest
 
 from apis.objects import Key
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from liqoctl.forge import offloading
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 
 
 def test_twins_have_the_same_name_in_the_other_namespace() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apis import keys, podfields, podspecs
-from apis.podfields import CONTAINER_FIELDS, FIELDS, Fate, Field
+from apis.podfields import CONTAINER_FIELDS, FIELDS, PodField, PodFieldFate
 from kube import client
 from sandbox.controlplane import Plane
 from tests import factories
@@ -18,7 +18,7 @@ OF_OTHER_VERSIONS = {"workloadRef", "schedulingGroup", "evictionResponders"}
 """Of Kubernetes 1.35 alone, since 1.36, since 1.37."""
 
 
-def rows(fields: Mapping[str, Field]) -> Iterator[str]:
+def rows(fields: Mapping[str, PodField]) -> Iterator[str]:
     """Yield the rows of the table in the docs."""
     for name, field in sorted(fields.items()):
         yield f"| `{name}` | {field.fate.value} | {field.note} |"
@@ -36,7 +36,7 @@ def test_the_docs_have_the_tables_of_the_code() -> None:
     [(FIELDS, ("PodSpec",)), (CONTAINER_FIELDS, ("Container", "EphemeralContainer"))],
 )
 async def test_every_field_of_the_api_server_has_a_row(
-    plane: Plane, judged: Mapping[str, Field], types: tuple[str, ...]
+    plane: Plane, judged: Mapping[str, PodField], types: tuple[str, ...]
 ) -> None:
     async with client.connect(plane.kubeconfig) as real:
         published = json.loads(await real.get_text("/openapi/v3/api/v1"))["components"]["schemas"]
@@ -58,7 +58,7 @@ async def test_every_field_of_the_api_server_has_a_row(
     ],
 )
 def test_what_is_refused_says_what_to_do(name: str, value: Any) -> None:
-    assert FIELDS[name].fate is Fate.REFUSED
+    assert FIELDS[name].fate is PodFieldFate.REFUSED
     said = podfields.refusal({"containers": [], name: value})
     assert said == f"spec.{name} does not work on virtual nodes: {FIELDS[name].note}"
 
@@ -105,5 +105,8 @@ def test_only_what_says_something_is_news() -> None:
 
 def test_what_is_sent_is_not_refused_over_there() -> None:
     for name, field in FIELDS.items():
-        if field.fate in {Fate.SENT, Fate.CHANGED, Fate.MADE} and name != "serviceAccount":
+        if (
+            field.fate in {PodFieldFate.SENT, PodFieldFate.CHANGED, PodFieldFate.MADE}
+            and name != "serviceAccount"
+        ):
             assert podspecs.FIELDS[name].verdict != "refused", name

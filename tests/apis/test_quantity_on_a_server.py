@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from apis import keys, resources, volumes
+from apis import claims, keys, resources
 from apis.objects import Key, named
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
@@ -98,6 +98,6 @@ def test_what_an_api_server_lets_through_and_we_do_not_is_refused_in_words(
     assert stored == STORED[amount]
     with pytest.raises(ValueError, match=r"quantity|exponent"):
         resources.parse_resources({"storage": stored})
-    assert not volumes.grown({"storage": stored}, {})
+    assert not claims.has_grown({"storage": stored}, {})
     container = {"resources": {"requests": {"storage": stored}}}
     assert resources.usage_of_stored({"containers": [container]}) == {}

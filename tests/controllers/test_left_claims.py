@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 import pytest
 
-from apis import keys, objects, volumes
+from apis import claims, keys, objects
 from apis.objects import Key, Kind, Object, named
 from controllers.offloading.storage import forge
 from controllers.offloading.storage.reconciler import (
@@ -199,7 +199,7 @@ def test_only_the_amount_of_storage_is_told() -> None:
     """Another cluster says what it likes of anything else."""
     said = {"cpu": "1e999999999", "storage": "2048Mi", "note": "x" * 100_000}
 
-    assert volumes.amount(said) == {"storage": "2Gi"}
+    assert claims.storage_amount(said) == {"storage": "2Gi"}
 
 
 async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left_later() -> None:

@@ -26,7 +26,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, annotations, is_terminating, named, uid
-from apis.placement import Judgement
+from apis.placement import PlacementAnnotation
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -198,7 +198,7 @@ async def test_bare_pods_in_one_file_are_applied_at_once(
             wrong.append(f"{space}: {error}")
             continue
         pods = (await cluster.list(Selection(keys.POD, Object, namespace=space))).items.values()
-        found = [(Judgement.of(one) is not None, tolerates(one)) for one in pods]
+        found = [(PlacementAnnotation.of(one) is not None, tolerates(one)) for one in pods]
         wrong += [] if found == [(is_judged, is_judged)] * 2 else [f"{space}: {found}"]
     await remove(cluster, spaces)
 
@@ -239,7 +239,7 @@ class Told:
             self.late.append(time.monotonic() - began)
         else:
             self.at_once += 1
-        judged = Judgement.of(made)
+        judged = PlacementAnnotation.of(made)
         if judged is None or judged.generation < generation:
             (self.unjudged if is_known else self.ahead).append(f"{space}: {judged}")
 
@@ -319,7 +319,7 @@ async def test_no_pod_is_judged_by_the_strategy_of_before(
             if strategy == "Remote":
                 await told.create(asked, space, number)
                 continue
-            judged = Judgement.of(await again(asked.cluster, space))
+            judged = PlacementAnnotation.of(await again(asked.cluster, space))
             if judged is not None and judged.generation != number:
                 as_before.append(f"{number}: {judged}")
     await remove(cluster, [space])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from apis import keys, quotas, resources
 from apis.objects import Key, Object, named
-from apis.quotas import Demand, Grant
+from apis.quotas import Demand, QuotaGrant
 from apis.resources import Quantity
 from controllers.offloading.quota import forge
 from controllers.offloading.quota.forge import Account, Plan, Reservation, Running, ShadowPodDemand
@@ -16,9 +16,9 @@ from controllers.offloading.quota.forge import Account, Plan, Reservation, Runni
 SPACE = "shop-rome"
 
 
-def grant(cpu: str = "4", **spec: Any) -> Grant:
+def grant(cpu: str = "4", **spec: Any) -> QuotaGrant:
     wanted = {"user": "rome", "resources": {"cpu": cpu}, **spec}
-    return Grant.parse(named(keys.QUOTA, Key("liqo-tenant-rome", "x"), spec=wanted))
+    return QuotaGrant.parse(named(keys.QUOTA, Key("liqo-tenant-rome", "x"), spec=wanted))
 
 
 def demand(cpu: str = "1") -> Demand:

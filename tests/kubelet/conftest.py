@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube.cluster import Cluster
 from tests.fakes import FakeCluster
 from tests.kubelet import rigs
@@ -18,7 +18,7 @@ from tests.kubelet.worlds import World
 async def world(cluster: Cluster, namespace: str) -> World:
     """Yield two clusters; the real API server is both of them, with a namespace for each."""
     remote = FakeCluster(strict=True) if isinstance(cluster, FakeCluster) else cluster
-    pair = Pair("rome", "milan", namespace, f"{namespace}-rome")
+    pair = MappedNamespace("rome", "milan", namespace, f"{namespace}-rome")
     await remote.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", pair.remote_namespace)))
     return World(cluster, remote, pair)
 

@@ -9,7 +9,7 @@ import pytest
 
 from apis import keys, resources
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
@@ -44,7 +44,9 @@ async def counted(counting: Plane) -> AsyncIterator[ClusterClient]:
 async def test_a_quota_counts_what_was_asked_for(counted: ClusterClient) -> None:
     await counted.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", TIGHT.namespace)))
     await counted.create(QUOTA, named(QUOTA, TIGHT, spec={"hard": HARD}))
-    world = World(counted, FakeCluster(), Pair("rome", "milan", TIGHT.namespace, "there"))
+    world = World(
+        counted, FakeCluster(), MappedNamespace("rome", "milan", TIGHT.namespace, "there")
+    )
     await until_counted(counted, "0")
     await world.bound(spec=asking("100m"))
     await world.reconcile()

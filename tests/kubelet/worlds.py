@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from apis import keys, networks, objects
 from apis.networks import PodNetworks
 from apis.objects import Key, Kind, Object
-from apis.offloading import OffloadingPatch, Pair
+from apis.offloading import MappedNamespace, OffloadingPatch
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.door import fit
@@ -25,7 +25,7 @@ from tests.fakes import FakeCluster
 NODE = "milan"
 HOST = "10.0.0.9"
 NOW = dt.datetime(2026, 1, 31, 12, 0, tzinfo=dt.UTC)
-PAIR = Pair("rome", "milan", "shop", "shop-rome")
+PAIR = MappedNamespace("rome", "milan", "shop", "shop-rome")
 WEB = Key("shop", "web")
 ADDRESSES = PodNetworks(networks=tuple(networks.parse_networks(["10.0.0.0/8"])))
 TWIN = Key("shop-rome", "web")
@@ -128,7 +128,7 @@ class Late:
 class World:
     """Both clusters, and what happens in them."""
 
-    def __init__(self, local: Cluster, remote: Cluster, pair: Pair = PAIR) -> None:
+    def __init__(self, local: Cluster, remote: Cluster, pair: MappedNamespace = PAIR) -> None:
         self.local, self.remote, self.pair = local, remote, pair
         self.web = Key(pair.local_namespace, "web")
         self.twin = pair.twin_of(self.web)

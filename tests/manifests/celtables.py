@@ -1,6 +1,6 @@
 """``python3 -m tests.manifests.celtables``: write what a consumer may say into policies.
 
-The variables named here are made of ``apis.allowlist``, ``apis.podclaims``, ``apis.allowlist`` and
+The variables named here are made of ``apis.allowlist``, ``apis.podvolumes``, ``apis.allowlist`` and
 ``policytable``; all other lines of the policies are written by hand.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from apis import allowlist, keys, podclaims
+from apis import allowlist, keys, podvolumes
 from apis.allowlist import AllowedKey, AllowedValue
 from tests.manifests import documents, policytable
 
@@ -101,7 +101,7 @@ def _consumers() -> dict[str, Iterable[str]]:
         ),
         "oddFields": (
             "!variables.isClaim ? [] : dyn(object.spec).filter(one,",
-            f"!(one in {_list(podclaims.FIELDS)}) &&",
+            f"!(one in {_list(podvolumes.TEMPLATE_FIELDS)}) &&",
             ("(variables.isNew || !(one in dyn(oldObject.spec)) || "
             "dyn(oldObject.spec)[one] != dyn(object.spec)[one]))"),
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from apis import allowlist, keys, podclaims
+from apis import allowlist, keys, podvolumes
 from apis.allowlist import REPLICAS, SHADOWS, AllowedKey
 from apis.objects import Kind
 
@@ -230,7 +230,7 @@ _SPECS: Final = [
     ),
     Row("spec.storageClassName: empty", CLAIM, BOTH, "refused", opened="staticVolumes"),
     Row(
-        f"any field of spec but {', '.join(podclaims.FIELDS)}",
+        f"any field of spec but {', '.join(podvolumes.TEMPLATE_FIELDS)}",
         CLAIM,
         BOTH,
         f"absent, or {_KEPT}",

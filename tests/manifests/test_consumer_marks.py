@@ -11,7 +11,7 @@ import pytest
 
 from apis import allowlist, keys, objects
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import CurrentMapping, OffloadingPatch, Pair
+from apis.offloading import CurrentMapping, MappedNamespace, OffloadingPatch
 from apis.providerpolicy import ProviderPolicy
 from controllers.offloading.namespacemap import forge
 from controllers.peers.replication import forge as replication
@@ -350,7 +350,7 @@ def test_what_liqo_sends_passes_and_its_whole_updates_too(milan: Kubectl) -> Non
 @pytest.mark.cluster
 def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> None:
     """Also of users who write marks on their pods and Services, which mean nothing to anybody."""
-    pair = Pair("rome", "milan", "shop", TWIN)
+    pair = MappedNamespace("rome", "milan", "shop", TWIN)
     theirs = {mark.key: "true" for mark in allowlist.SHADOW_LABELS} | {"app": "web"}
     notes = {keys.CORDON: "true", "liqo.io/foo": "x"}
     metadata = {"labels": theirs, "annotations": notes, "uid": "1"}

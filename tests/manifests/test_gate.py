@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from apis import allowlist, apply, keys, podclaims
+from apis import allowlist, apply, keys, podvolumes
 from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object, owner_reference
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.providerpolicy import AllowedReflection, PodPolicy
 from reflector.forge import configmap, persistentvolumeclaim, secret
 from reflector.forge.contract import Scene
@@ -29,7 +29,7 @@ from tests.manifests.asking import (
 
 pytestmark = pytest.mark.cluster
 
-PAIR: Final = Pair("rome", "milan", "shop", TWIN)
+PAIR: Final = MappedNamespace("rome", "milan", "shop", TWIN)
 FORGES: Final = {
     keys.CONFIG_MAP: configmap.FORGE,
     keys.SECRET: secret.FORGE,
@@ -230,11 +230,11 @@ def test_a_claim_and_the_template_of_one_are_judged_alike(milan: Provider, told:
     template = {name: template[name] for name in ("metadata", "spec")}
     volume = {"name": "a", "ephemeral": {"volumeClaimTemplate": template}}
 
-    said = [*podclaims.complaints(volume, "volumes[0]", PodPolicy())]
+    said = [*podvolumes.template_complaints(volume, "volumes[0]", PodPolicy())]
 
     field = told.rpartition(" ")[2].removeprefix("spec.")
     if told.startswith("annotation "):
-        assert podclaims.left_out({"volumes": [volume]}) == {field}, "no pod is refused for it"
+        assert podvolumes.left_out({"volumes": [volume]}) == {field}, "no pod is refused for it"
         return
     assert any(field in one for one in said), said
 
@@ -267,7 +267,7 @@ def test_policy_and_code_have_the_same_lists() -> None:
     for known in (
         allowlist.LABELS,
         allowlist.INJECTED,
-        podclaims.FIELDS,
+        podvolumes.TEMPLATE_FIELDS,
         *allowlist.NOTED.values(),
     ):
         assert [*known] in lists

@@ -7,15 +7,15 @@ from typing import Final
 
 from apis import keys, naming
 from apis.objects import Key, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.providerpolicy import OUTWARD, AllowedReflection
 from reflector.forge.contract import Forge, Scene
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
 
-PAIR: Final = Pair("rome", "milan", "shop", "consumed-by-rome")
+PAIR: Final = MappedNamespace("rome", "milan", "shop", "consumed-by-rome")
 TWIN: Final = PAIR.remote_namespace
-OPEN: Final = Pair("rome", "milan", "shop", "opened-to-rome")
+OPEN: Final = MappedNamespace("rome", "milan", "shop", "opened-to-rome")
 """Its provider offers all types of Services."""
 CLASSED: Final = "classes-for-rome"
 """So does that of this twin, load balancers of one class."""
@@ -56,7 +56,7 @@ def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
     return ""
 
 
-def forged(forge: Forge, original: Object, pair: Pair = PAIR) -> Object:
+def forged(forge: Forge, original: Object, pair: MappedNamespace = PAIR) -> Object:
     """Return the twin of ``original`` by a reflector that knows what its provider offers."""
     offers = AllowedReflection(OUTWARD) if pair == OPEN else AllowedReflection()
     return forge.twin(original, Scene(pair, offers=offers))

@@ -4,7 +4,7 @@ from typing import Any
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from reflector.forge.contract import Forge, Scene, Settings
@@ -13,7 +13,7 @@ from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "mine")
 THERE = Key("foo-rome", "mine")
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")

@@ -13,7 +13,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -39,7 +39,7 @@ from tests.kube.running import running
 from tests.reflector.looks import Seen, lived
 from tests.reflector.test_events import told
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 BY_KIND = {forge.row.kind: forge for forge in FORGES.values()}
 SECONDS = 60
 

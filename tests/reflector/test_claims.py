@@ -7,13 +7,13 @@ import pytest
 
 from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from reflector.forge import persistentvolumeclaim as claims
 from reflector.forge.contract import Scene, Settings
 from reflector.forge.shapes import Labelled
 from tests.reflector.looks import Seen, node
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "data")
 OFFERED = Settings(enable_storage=True, storage_class="disk")
 ASKED = {
@@ -178,7 +178,9 @@ def test_of_the_annotations_of_nodes_only_that_one_is_kept() -> None:
 
 def test_a_bound_claim_is_where_its_volume_is() -> None:
     volume = claims.volume_of(claim(), scene())
-    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    elsewhere = claims.volume_of(
+        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+    )
     bound = claim({}, volumeName="pvc-7")
 
     assert claims.stays(bound, scene(OFFERED, volume)) is None
@@ -203,7 +205,9 @@ def test_a_claim_that_names_the_volume_of_another_claim_gets_and_changes_nothing
 def test_data_stays_when_the_virtual_class_gets_another_name() -> None:
     renamed = Settings(enable_storage=True, virtual_storage_class="other")
     volume = claims.volume_of(claim(), scene())
-    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    elsewhere = claims.volume_of(
+        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+    )
     bound = claim({}, volumeName="pvc-7")
 
     assert claims.stays(bound, scene(renamed, volume)) is None
@@ -226,7 +230,9 @@ def test_what_grew_on_the_provider_is_told_at_home() -> None:
     unchanged: list[Object] = [{}, {"status": {}}, {"status": bound["status"]}]
     for same in unchanged:
         assert list(claims.back(HERE, bound, same, scene(OFFERED, volume))) == []
-    elsewhere = claims.volume_of(claim(), Scene(Pair("rome", "turin", "foo", "foo-rome")))
+    elsewhere = claims.volume_of(
+        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+    )
     assert list(claims.back(HERE, bound, grown, scene(OFFERED, elsewhere))) == []
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from apis import keys, reflection
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from reflector.forge import custom
 from reflector.forge.contract import Scene
 
 ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 FORGE = custom.forge(reflection.custom(ROUTE))
-SCENE = Scene(Pair("rome", "milan", "foo", "foo-rome"))
+SCENE = Scene(MappedNamespace("rome", "milan", "foo", "foo-rome"))
 HERE = Key("foo", "shop")
 
 

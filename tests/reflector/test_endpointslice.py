@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.slim import Packed
 from reflector.forge import endpointslice
@@ -15,7 +15,7 @@ from reflector.forge.contract import Scene, Settings
 from tests import factories
 from tests.reflector.looks import Seen, node
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 NODES = [node("rome-1"), node("milan", "milan"), node("turin", "turin")]
 SKIP, ALLOW = {keys.SKIP_REFLECTION: "true"}, {keys.ALLOW_REFLECTION: "true"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -19,7 +19,7 @@ from tests import factories
 from tests.fakes import FakeCluster
 from tests.reflector.looks import Seen, lived
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 META = {"name": "web", "namespace": "foo", "uid": "at-home"}
 POD = lived({"metadata": META, "spec": {}})
 

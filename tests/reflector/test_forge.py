@@ -7,7 +7,7 @@ import pytest
 
 from apis import apply, keys
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.reflection import (
     CLAIM,
     CONFIG_MAP,
@@ -23,7 +23,7 @@ from reflector.forge import configmap, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 SCENE = Scene(PAIR)
 SIMPLE = [FORGES[row] for row in (CONFIG_MAP, SECRET, SERVICE, INGRESS)]
 LABELS = {
@@ -93,7 +93,7 @@ def test_config_map() -> None:
     ],
 )
 def test_root_certificates_go_by_another_name(origin: str, name: str) -> None:
-    pair = Pair(origin, "milan", "foo", "foo-rome")
+    pair = MappedNamespace(origin, "milan", "foo", "foo-rome")
     root = local(keys.CONFIG_MAP, "kube-root-ca.crt", data={"ca.crt": "PEM"})
 
     assert configmap.twin(root, Scene(pair))["metadata"]["name"] == name

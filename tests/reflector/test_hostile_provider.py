@@ -16,7 +16,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import client, errors
 from kube.client import ClusterClient
 from sandbox import controlplane
@@ -195,7 +195,7 @@ class Both:
     home: ClusterClient
     there: ClusterClient
     tenant: str
-    pair: Pair
+    pair: MappedNamespace
 
     async def until(self, kind: Kind, holds: Callable[[world.World], bool]) -> world.World:
         return await world.until(self.there, kind, self.pair.remote_namespace, holds)
@@ -205,7 +205,7 @@ class Both:
 async def both(plane: Plane, provider: Plane, crds: None) -> AsyncIterator[Both]:
     await conftest.install_crds(provider.kubeconfig)
     stem = f"test-{secrets.token_hex(4)}"
-    pair = Pair("rome", "milan", f"{stem}-local", f"{stem}-remote")
+    pair = MappedNamespace("rome", "milan", f"{stem}-local", f"{stem}-remote")
     async with (
         client.connect(plane.kubeconfig) as home,
         client.connect(provider.kubeconfig) as there,
@@ -223,7 +223,9 @@ async def both(plane: Plane, provider: Plane, crds: None) -> AsyncIterator[Both]
         await home.delete(keys.NODE, Key("", MILAN), uid=objects.uid(node))
 
 
-async def mapped(home: ClusterClient, tenant: str, pair: Pair, kubeconfig: bytes) -> None:
+async def mapped(
+    home: ClusterClient, tenant: str, pair: MappedNamespace, kubeconfig: bytes
+) -> None:
     """Make what a peering makes: the credentials, and the NamespaceMap."""
     data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
     await home.create(keys.SECRET, named(keys.SECRET, Key(tenant, "key"), data=data))
@@ -292,20 +294,20 @@ def content(obj: Object) -> Any:
     return labels, digest, body
 
 
-def _is_restored(_pair: Pair, twin: Object, found: Object) -> bool:
+def _is_restored(_pair: MappedNamespace, twin: Object, found: Object) -> bool:
     return not objects.is_terminating(found) and _same(found, twin)
 
 
-def _is_kept(_pair: Pair, twin: Object, found: Object) -> bool:
+def _is_kept(_pair: MappedNamespace, twin: Object, found: Object) -> bool:
     theirs = {**objects.labels(found), **objects.annotations(found)}
     return theirs.get("theirs") == "1" and _same(found, twin)
 
 
-def _is_left(pair: Pair, _twin: Object, found: Object) -> bool:
+def _is_left(pair: MappedNamespace, _twin: Object, found: Object) -> bool:
     return not pair.reflects(found)
 
 
-def _is_new(pair: Pair, twin: Object, found: Object) -> bool:
+def _is_new(pair: MappedNamespace, twin: Object, found: Object) -> bool:
     return objects.uid(found) != objects.uid(twin) and _is_restored(pair, twin, found)
 
 
@@ -320,7 +322,7 @@ def _without_addresses(obj: Object) -> Object:
     return {**obj, "spec": spec}
 
 
-_ENDS: dict[End, Callable[[Pair, Object, Object], bool]] = {
+_ENDS: dict[End, Callable[[MappedNamespace, Object, Object], bool]] = {
     End.RESTORED: _is_restored,
     End.KEPT: _is_kept,
     End.LEFT: _is_left,

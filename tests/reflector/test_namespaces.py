@@ -10,7 +10,7 @@ import pytest
 
 from apis import keys, objects, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from reflector.forge import custom
@@ -67,7 +67,7 @@ async def test_a_twin_that_a_leader_before_us_made_late_goes() -> None:
     late = named(
         keys.INGRESS,
         Key("foo-rome", "web"),
-        metadata={"labels": Pair("rome", "milan", "foo", "foo-rome").labels()},
+        metadata={"labels": MappedNamespace("rome", "milan", "foo", "foo-rome").labels()},
     )
 
     async with reflecting(home, foreign) as namespaces:
@@ -168,7 +168,7 @@ async def test_nothing_leaves_before_the_namespaceoffloading_is_seen() -> None:
 
 async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None:
     home, foreign = await world()
-    pair = Pair("rome", "milan", "foo", "foo-rome")
+    pair = MappedNamespace("rome", "milan", "foo", "foo-rome")
     labelled = {"metadata": {"labels": pair.labels()}}
     for row in (row for row in FORGES if row.is_outward):
         await foreign.create(row.twin, named(row.twin, Key("foo-rome", "gone"), **labelled))

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys, objects, reflection
 from apis.objects import Key, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.providerpolicy import OUTWARD, AllowedReflection
 from kube.cache import CachedCluster
 from reflector.forge import configmap, custom, ingress, secret, service
@@ -18,7 +18,7 @@ from tests.fakes import FakeCluster
 from tests.kube.running import running
 from tests.reflector.mapped import IDENTITY, MAP, eventually, offload, tell, world
 
-PAIR: Final = Pair("rome", "milan", "foo", "foo-rome")
+PAIR: Final = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
 BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
 ONE_CLASS: Final = AllowedReflection(OUTWARD, frozenset({"a.io/b"}))

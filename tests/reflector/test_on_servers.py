@@ -4,7 +4,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -17,13 +17,13 @@ from tests.reflector.pairs import SIMPLE, forge_of
 
 
 @pytest.fixture
-async def pair(cluster: Cluster, namespace: str) -> Pair:
+async def pair(cluster: Cluster, namespace: str) -> MappedNamespace:
     remote = f"{namespace}-rome"
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", remote)))
-    return Pair("rome", "milan", namespace, remote)
+    return MappedNamespace("rome", "milan", namespace, remote)
 
 
-def reflection(cluster: Cluster, pair: Pair, kind: Kind) -> Reflection:
+def reflection(cluster: Cluster, pair: MappedNamespace, kind: Kind) -> Reflection:
     live = CachedCluster(cluster)
     return Reflection(forge_of(kind), Scene(pair), Ends(live, live, lambda *_: None))
 
@@ -40,7 +40,7 @@ def original(kind: Kind, namespace: str) -> Object:
 
 @pytest.mark.parametrize("kind", SIMPLE, ids=str)
 async def test_twice_is_once_and_a_restart_changes_nothing(
-    cluster: Cluster, pair: Pair, kind: Kind
+    cluster: Cluster, pair: MappedNamespace, kind: Kind
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(kind, original(kind, pair.local_namespace))
@@ -58,7 +58,7 @@ async def test_twice_is_once_and_a_restart_changes_nothing(
 
 @pytest.mark.parametrize("kind", [keys.CONFIG_MAP, keys.SECRET, keys.SERVICE], ids=str)
 async def test_changes_follow_and_drift_is_repaired(
-    cluster: Cluster, pair: Pair, kind: Kind
+    cluster: Cluster, pair: MappedNamespace, kind: Kind
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     field = "spec" if kind == keys.SERVICE else "data"
@@ -82,7 +82,7 @@ async def test_changes_follow_and_drift_is_repaired(
     assert repaired["metadata"]["labels"] == {"theirs": "1", **pair.labels()}
 
 
-async def test_what_is_dropped_goes(cluster: Cluster, pair: Pair) -> None:
+async def test_what_is_dropped_goes(cluster: Cluster, pair: MappedNamespace) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP, pair.local_namespace))
     reflecting = reflection(cluster, pair, keys.CONFIG_MAP)
@@ -97,7 +97,7 @@ async def test_what_is_dropped_goes(cluster: Cluster, pair: Pair) -> None:
 
 
 async def test_a_service_that_becomes_cluster_ip_has_no_node_ports_any_more(
-    cluster: Cluster, pair: Pair
+    cluster: Cluster, pair: MappedNamespace
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(keys.SERVICE, original(keys.SERVICE, pair.local_namespace))
@@ -124,7 +124,7 @@ PORTS_OF_OTHERS: dict[str, list[Object]] = {
 
 @pytest.mark.parametrize("theirs", PORTS_OF_OTHERS.values(), ids=PORTS_OF_OTHERS)
 async def test_ports_that_the_provider_puts_into_a_twin_go_again(
-    cluster: Cluster, pair: Pair, theirs: list[Object]
+    cluster: Cluster, pair: MappedNamespace, theirs: list[Object]
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
@@ -144,7 +144,7 @@ async def test_ports_that_the_provider_puts_into_a_twin_go_again(
 
 
 async def test_an_event_that_happens_again_is_the_same_one_at_home(
-    cluster: Cluster, pair: Pair
+    cluster: Cluster, pair: MappedNamespace
 ) -> None:
     mine = original(keys.CONFIG_MAP, pair.local_namespace)
     made = await cluster.create(keys.CONFIG_MAP, mine)
@@ -185,7 +185,7 @@ ANEW: dict[str, tuple[Kind, Object, Object]] = {
 
 @pytest.mark.parametrize(("kind", "before", "after"), ANEW.values(), ids=ANEW)
 async def test_what_is_made_anew_and_cannot_change_is_made_anew_there(
-    cluster: Cluster, pair: Pair, kind: Kind, before: Object, after: Object
+    cluster: Cluster, pair: MappedNamespace, kind: Kind, before: Object, after: Object
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     made = await cluster.create(kind, original(kind, pair.local_namespace) | before)
@@ -222,7 +222,7 @@ TYPES = {
 
 @pytest.mark.parametrize(("type_", "data"), TYPES.items(), ids=TYPES)
 async def test_a_secret_of_each_type_goes_with_its_type(
-    cluster: Cluster, pair: Pair, type_: str, data: dict[str, str]
+    cluster: Cluster, pair: MappedNamespace, type_: str, data: dict[str, str]
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     body = original(keys.SECRET, pair.local_namespace) | {"type": type_, "data": data}
@@ -247,7 +247,7 @@ WALK = (
     "cluster", [pytest.param("real", marks=pytest.mark.cluster)], indirect=True
 )
 async def test_a_service_becomes_each_type_after_each_other_one(
-    cluster: Cluster, pair: Pair
+    cluster: Cluster, pair: MappedNamespace
 ) -> None:
     here, there = Key(pair.local_namespace, "web"), Key(pair.remote_namespace, "web")
     live = CachedCluster(cluster)
@@ -292,7 +292,7 @@ def kind_of_service(twin: Object) -> Object:
 
 
 async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
-    cluster: Cluster, pair: Pair
+    cluster: Cluster, pair: MappedNamespace
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP, pair.local_namespace))
@@ -311,7 +311,9 @@ async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
     assert await cluster.get_live(keys.CONFIG_MAP, there) == theirs
 
 
-async def test_a_cache_that_is_behind_deletes_nothing(cluster: Cluster, pair: Pair) -> None:
+async def test_a_cache_that_is_behind_deletes_nothing(
+    cluster: Cluster, pair: MappedNamespace
+) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     skipped = original(keys.CONFIG_MAP, pair.local_namespace)
     skipped["metadata"]["annotations"] = {"liqo.io/skip-reflection": "true"}
@@ -328,7 +330,9 @@ async def test_a_cache_that_is_behind_deletes_nothing(cluster: Cluster, pair: Pa
     assert again_s is not None
 
 
-async def test_skipping_and_deleting_remove_the_twin(cluster: Cluster, pair: Pair) -> None:
+async def test_skipping_and_deleting_remove_the_twin(
+    cluster: Cluster, pair: MappedNamespace
+) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     made = await cluster.create(keys.SECRET, original(keys.SECRET, pair.local_namespace))
     reflecting = reflection(cluster, pair, keys.SECRET)
@@ -349,7 +353,7 @@ async def test_skipping_and_deleting_remove_the_twin(cluster: Cluster, pair: Pai
 )
 @pytest.mark.parametrize("kind", SIMPLE, ids=str)
 async def test_labels_that_somebody_took_are_put_back_by_the_servers_record(
-    cluster: Cluster, pair: Pair, kind: Kind
+    cluster: Cluster, pair: MappedNamespace, kind: Kind
 ) -> None:
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     await cluster.create(kind, original(kind, pair.local_namespace))

@@ -6,7 +6,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from reflector.forge import configmap, secret
 from reflector.forge.contract import Scene
@@ -14,7 +14,7 @@ from reflector.forge.shapes import Placed
 from tests import factories
 from tests.reflector.looks import Seen, node, placed
 
-PAIR = Pair("rome", "milan", "foo", "foo-rome")
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 WAYS: dict[str, tuple[Kind, Object]] = {
     "volume of a config map": (keys.CONFIG_MAP, {"volumes": [{"configMap": {"name": "it"}}]}),
     "volume of a secret": (keys.SECRET, {"volumes": [{"secret": {"secretName": "it"}}]}),

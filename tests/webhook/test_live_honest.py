@@ -13,7 +13,7 @@ import yaml
 
 from apis import keys, podfields, podvolumes, providerpolicy
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import OffloadingPatch, Pair
+from apis.offloading import MappedNamespace, OffloadingPatch
 from apis.providerpolicy import AllowedReflection, PodPolicy, ProviderPolicy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
@@ -46,8 +46,8 @@ class Side(NamedTuple):
     kubelet: User
 
     @property
-    def pair(self) -> Pair:
-        return Pair(self.consumer, "milan", HOME, self.twin)
+    def pair(self) -> MappedNamespace:
+        return MappedNamespace(self.consumer, "milan", HOME, self.twin)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import Pair
+from apis.offloading import MappedNamespace
 from apis.podaffinity import REQUIRED
 from controllers.offloading.shadowpod import forge
 from kube import client, errors
@@ -140,7 +140,7 @@ async def test_a_refused_pod_says_so_by_event_condition_and_why(
     rome: FakeCluster, milan: ClusterClient, twin: str, row: str
 ) -> None:
     spec, says, annotations = PODS[row]
-    world = World(rome, milan, Pair(CONSUMER, "milan", HOME, twin))
+    world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
     recorder = Recorder(rome, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
@@ -161,7 +161,7 @@ async def test_a_pod_that_a_narrowed_policy_refuses_says_so_too(
     provider: Installed, rome: FakeCluster, milan: ClusterClient, twin: str
 ) -> None:
     """The provider's controller writes why into the ShadowPod that stands there."""
-    world = World(rome, milan, Pair(CONSUMER, "milan", HOME, twin))
+    world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
     recorder = Recorder(rome, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
@@ -215,7 +215,7 @@ async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
         recorder.event(kind, obj, type_, reason, text)
 
     scene = Scene(
-        Pair(CONSUMER, "milan", HOME, twin),
+        MappedNamespace(CONSUMER, "milan", HOME, twin),
         settings=Settings(enable_storage=True, enable_ingress=True),
         look=Seen(nodes=[looks.node(worlds.NODE, "milan")]),
     )

@@ -11,7 +11,7 @@ from apis import nodeselector, objects, placement, podfields, validation
 from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Judgement
+from apis.placement import PlacementAnnotation
 from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
@@ -44,7 +44,7 @@ def check(pod: Object, offloading: NamespaceOffloading, nodes: Iterable[Object])
 
 def _lack(pod: Object, offloading: NamespaceOffloading) -> str:
     """Return why ``pod`` is not as ``offloading`` asks, and what to do about it."""
-    judged = Judgement.of(pod)
+    judged = PlacementAnnotation.of(pod)
     if judged is not None and judged.is_of(offloading):
         return (
             "another webhook undid what the NamespaceOffloading asks for: let it leave that alone"

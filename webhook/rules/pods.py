@@ -13,7 +13,7 @@ from apis.nodeselector import Term
 from apis.objects import Object, annotations
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Judgement
+from apis.placement import PlacementAnnotation
 from apis.validation import DeniedError
 from webhook import patch
 from webhook.admission import Admitted
@@ -107,10 +107,10 @@ def _note(
     By its generation the API server knows that (``liqo-judged-pods`` in the manifests).
     """
     have = str(annotations(pod).get(keys.PLACEMENT) or "")
-    before, added = Judgement.parse(have), _added(changes)
+    before, added = PlacementAnnotation.parse(have), _added(changes)
     if before is not None and before.is_of(offloading):
         added |= before.added
-    new = Judgement.by(offloading, added, _nodes_of(patch.applied(pod, changes)))
+    new = PlacementAnnotation.by(offloading, added, _nodes_of(patch.applied(pod, changes)))
     return patch.put(pod, _NOTE, str(new))
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys, quotas, validation
 from apis.objects import Object
-from apis.quotas import Demand, Grant
+from apis.quotas import Demand, QuotaGrant
 from apis.validation import DeniedError
 
 UNREADABLE: Final = 500
@@ -61,7 +61,7 @@ def judge(spec: Object, quota: Object) -> None:
     """
     wanted = demand(spec)
     try:
-        grant = Grant.parse(quota)
+        grant = QuotaGrant.parse(quota)
     except ValueError as error:
         message = f"{error}: the provider has to correct it"
         raise DeniedError(message, code=UNREADABLE) from error

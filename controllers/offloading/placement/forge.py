@@ -8,7 +8,7 @@ from apis import keys, objects, placement, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
-from apis.placement import Judgement
+from apis.placement import PlacementAnnotation
 from controllers.offloading.placement.policies import PolicySummary
 
 BIRTH: Final = timedelta(seconds=10)
@@ -78,7 +78,7 @@ def stranded(pods: Iterable[Object]) -> list[Object]:
 
 
 def _is_sent_away(pod: Object) -> bool:
-    judged = Judgement.of(pod)
+    judged = PlacementAnnotation.of(pod)
     is_remote = judged is not None and judged.strategy is Strategy.REMOTE
     return is_remote and not placement.is_forced(pod) and objects.controller_of(pod) is not None
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from apis import objects, quotas, resources
 from apis.objects import Key, Object
-from apis.quotas import Demand, Grant, Refusal
+from apis.quotas import Demand, QuotaGrant, QuotaRefusal
 from apis.resources import Quantity, Resources
 
 MOST: Final = 500
@@ -137,7 +137,7 @@ class Plan(NamedTuple):
     status: Object
     made: Sequence[Reservation]
     """What of its bookings is new, and for a Pod that does not exist."""
-    refused: Mapping[str, Refusal]
+    refused: Mapping[str, QuotaRefusal]
     ahead: Resources
     """What may be booked ahead, if nobody else has a reserve."""
 
@@ -166,7 +166,7 @@ def is_fulfilled(booking: Reservation, account: Account) -> bool:
 
 
 def plan(
-    grant: Grant,
+    grant: QuotaGrant,
     held: Sequence[Reservation],
     account: Account,
     gone: AbstractSet[str],
@@ -223,11 +223,11 @@ def _used(account: Account, kept: Mapping[str, Reservation]) -> Resources:
 
 
 def _grown(
-    grant: Grant, account: Account, kept: Mapping[str, Reservation], free: Resources
-) -> tuple[list[Reservation], dict[str, Refusal]]:
+    grant: QuotaGrant, account: Account, kept: Mapping[str, Reservation], free: Resources
+) -> tuple[list[Reservation], dict[str, QuotaRefusal]]:
     """Return the bookings that grow, the oldest ShadowPod first, and why others do not."""
     found: list[Reservation] = []
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, QuotaRefusal] = {}
     growing = [one for one in account.claims.values() if one.growth is not None]
     taken = account.taken
     for claim in sorted(growing, key=lambda one: one.order):
@@ -246,7 +246,7 @@ def _grown(
 
 
 def drawn(
-    grant: Grant, made: Iterable[Reservation], left: Resources
+    grant: QuotaGrant, made: Iterable[Reservation], left: Resources
 ) -> tuple[list[Reservation], Resources]:
     """Return which of the bookings fit what is ``left`` of the reserve, and what is left then."""
     found = []
@@ -267,12 +267,12 @@ def _half(amounts: Resources) -> Resources:
 
 
 def _served(
-    grant: Grant, waiting: Iterable[ShadowPodDemand], free: Resources, most: int
-) -> tuple[list[Reservation], dict[str, Refusal]]:
+    grant: QuotaGrant, waiting: Iterable[ShadowPodDemand], free: Resources, most: int
+) -> tuple[list[Reservation], dict[str, QuotaRefusal]]:
     """Return the bookings of those who fit, by turns, and why the others do not."""
     made: list[Reservation] = []
-    refused: dict[str, Refusal] = {}
-    same: dict[object, Refusal] = {}
+    refused: dict[str, QuotaRefusal] = {}
+    same: dict[object, QuotaRefusal] = {}
     for claim in sorted(waiting, key=lambda one: one.order):
         found = same.get(claim.shape) or _judged(grant, claim, free)
         if found is not None:
@@ -283,15 +283,17 @@ def _served(
     return made, refused
 
 
-def _judged(grant: Grant, claim: ShadowPodDemand, free: Resources) -> Refusal | None:
+def _judged(grant: QuotaGrant, claim: ShadowPodDemand, free: Resources) -> QuotaRefusal | None:
     if claim.demand is None:
-        return Refusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it again")
+        return QuotaRefusal(quotas.UNREADABLE, f"{claim.problem}: delete it, and create it again")
     if claim.was_admitted:
-        grant = Grant(grant.key, grant.user, grant.total)  # it was welcome then, and only moves
+        grant = QuotaGrant(
+            grant.key, grant.user, grant.total
+        )  # it was welcome then, and only moves
     return quotas.refusal(grant, claim.demand, free)
 
 
-def _shown(grant: Grant, amounts: Resources) -> dict[str, str]:
+def _shown(grant: QuotaGrant, amounts: Resources) -> dict[str, str]:
     """Return ``amounts`` as a ResourceList that names at least what the quota limits."""
     named = {name: amounts.get(name, Quantity()) for name in (*grant.total, *amounts)}
     return resources.to_json(dict(sorted(named.items())))

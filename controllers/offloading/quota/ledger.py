@@ -8,7 +8,7 @@ from typing import Any
 
 from apis import keys, objects, quotas, resources
 from apis.objects import Key, Object
-from apis.quotas import Demand, Refusal
+from apis.quotas import Demand, QuotaRefusal
 from apis.resources import Resources
 from controllers.offloading.quota.forge import (
     Account,
@@ -208,7 +208,7 @@ class Accounts:
         additions: AdmissionDefaults,
     ) -> None:
         self.bookings = Reservations(quotas_)
-        self.refused: dict[str, Refusal] = {}
+        self.refused: dict[str, QuotaRefusal] = {}
         self._shadows, self._pods = shadows, pods
         self._additions = additions
         self._accounts: dict[str, Account] = {}
@@ -270,7 +270,7 @@ class Accounts:
         if (quota := self.bookings.quota_of(user_of(shadow))) is not None:
             self.wake(quota)
 
-    def refusal(self, shadow: Object) -> Refusal | None:
+    def refusal(self, shadow: Object) -> QuotaRefusal | None:
         """Return why ``shadow`` has to wait; None while nobody has judged it."""
         user = user_of(shadow)
         if self.bookings.quota_of(user) is None:

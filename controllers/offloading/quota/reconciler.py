@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from apis import keys, objects, quotas
 from apis.objects import Key, Object
-from apis.quotas import Grant, Refusal
+from apis.quotas import QuotaGrant, QuotaRefusal
 from apis.resources import Resources
 from controllers import watches
 from controllers.manager import Manager
@@ -83,7 +83,11 @@ class QuotaReconciler:
             self._forget(key)
             return None  # none, or not the one that counts for its user
         try:
-            grant, held, reserve = Grant.parse(quota), forge.bookings(quota), Reserve.parse(quota)
+            grant, held, reserve = (
+                QuotaGrant.parse(quota),
+                forge.bookings(quota),
+                Reserve.parse(quota),
+            )
         except ValueError as error:
             raise TerminalError(quotas.UNREADABLE, str(error)) from error
         held, others = self._and_drawn(key, held), self._of_others(key, reserve)
@@ -122,7 +126,9 @@ class QuotaReconciler:
         for one in kept:
             one.pop(key, None)
 
-    async def _keep(self, quota: Object, grant: Grant, plan: Plan, ahead: Reserve) -> float | None:
+    async def _keep(
+        self, quota: Object, grant: QuotaGrant, plan: Plan, ahead: Reserve
+    ) -> float | None:
         """Write what is planned, unless it can wait; return when to look again.
 
         A reserve is written with what else is: alone it is worth no write.
@@ -161,7 +167,7 @@ class QuotaReconciler:
         is_over = since is not None and self._tick() - since >= HELD_S
         return Reserve() if is_over or reserve.keeper == self._term else reserve
 
-    def _draw(self, quota: Object, grant: Grant, plan: Plan, gone: AbstractSet[str]) -> None:
+    def _draw(self, quota: Object, grant: QuotaGrant, plan: Plan, gone: AbstractSet[str]) -> None:
         """Let Pods be created out of our reserve, before the write that books them by name.
 
         What is drawn was free at this look, too: a Pod that grew meanwhile comes first.
@@ -179,7 +185,7 @@ class QuotaReconciler:
     def _all_drawn(self) -> dict[str, Reservation]:
         return {uid: one for drawn in self._drawn.values() for uid, one in drawn.items()}
 
-    async def _outlast(self, quota: Object, grant: Grant) -> float:
+    async def _outlast(self, quota: Object, grant: QuotaGrant) -> float:
         """Take over, so that a predecessor's reserve comes to its end; return when it does."""
         if grant.key not in self._taken_over:
             return await self._take_over(quota, grant)
@@ -187,7 +193,7 @@ class QuotaReconciler:
 
     # Taking over -------------------------------------------------------------------------------
 
-    async def _take_over(self, quota: Object, grant: Grant) -> float:
+    async def _take_over(self, quota: Object, grant: QuotaGrant) -> float:
         """Make the ledger ours, and wait until we know what was known to whom kept it before.
 
         Who kept it creates nothing any more, so one list has all Pods; those that the caches lack
@@ -238,7 +244,7 @@ class QuotaReconciler:
         for booked in self._bookings.take(key, made):
             self._tell(booked)
 
-    def _answer(self, grant: Grant, refused: Mapping[str, Refusal]) -> None:
+    def _answer(self, grant: QuotaGrant, refused: Mapping[str, QuotaRefusal]) -> None:
         """Let those who wait be told why, once for each reason."""
         known = self._accounts.refused
         for claim in self._accounts.of(grant.user).claims.values():
@@ -322,7 +328,7 @@ class ExpiredReservations:
             one.pop(key, None)
 
     async def gone(
-        self, grant: Grant, held: Sequence[Reservation]
+        self, grant: QuotaGrant, held: Sequence[Reservation]
     ) -> tuple[AbstractSet[str], float | None]:
         """Return the bookings that nobody will use any more, and when to look again.
 

@@ -12,10 +12,10 @@ from apis import (
     objects,
     ownership,
     podaffinity,
-    podclaims,
     podfields,
     podsecurity,
     podspecs,
+    podvolumes,
     providerpolicy,
     quotas,
     resources,
@@ -23,7 +23,7 @@ from apis import (
 from apis.networks import Remap
 from apis.objects import Key, Object
 from apis.providerpolicy import PRIVILEGED, PodPolicy
-from apis.quotas import Demand, Refusal
+from apis.quotas import Demand, QuotaRefusal
 from apis.validation import DeniedError
 
 NOT_STARTED: Final = frozenset({"", "Pending", "Unknown"})
@@ -49,7 +49,7 @@ def pod(shadow: Object, reached: Remap | None = None, policy: PodPolicy = DEFAUL
     """
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     made = {**apply.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
-    spec = podclaims.listed(created_spec(shadow["spec"]["pod"]), policy.claim_annotation_domains)
+    spec = podvolumes.listed(created_spec(shadow["spec"]["pod"]), policy.claim_annotation_domains)
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
         spec = {**spec, "hostAliases": aliases}
@@ -78,7 +78,7 @@ def left_out(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> str:
     noted = objects.annotations(shadow).keys() - _OF_SHADOW_POD
     found = allowlist.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
     spec = objects.spec(shadow).get("pod") or {}
-    claims = podclaims.left_out(spec, policy.claim_annotation_domains)
+    claims = podvolumes.left_out(spec, policy.claim_annotation_domains)
     told = (
         ("the pod", "spec.allowedPodFields.annotationDomains", found),
         ("claims of its ephemeral volumes", "spec.annotationDomains", claims),
@@ -151,7 +151,7 @@ def status(shadow: Object, existing: Object, now: datetime) -> Object:
     return wanted
 
 
-def updated(shadow: Object, seen: Object, refusal: Refusal | None, now: datetime) -> Object:
+def updated(shadow: Object, seen: Object, refusal: QuotaRefusal | None, now: datetime) -> Object:
     """Return the status of ``seen`` once the Pod follows ``shadow``, its newest; or why not.
 
     What admission refused is not tried again; what lacks room is, by ``observedGeneration``.
@@ -176,10 +176,10 @@ def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
     return {**before, "phase": phase(shadow) or "Unknown", "conditions": found}
 
 
-def is_told(shadow: Object, refused: Refusal, type_: str = ADMITTED) -> bool:
+def is_told(shadow: Object, refused: QuotaRefusal, type_: str = ADMITTED) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
     found = objects.find_condition(objects.status(shadow).get("conditions"), type_) or {}
-    said = Refusal(str(found.get("reason", "")), str(found.get("message", "")))
+    said = QuotaRefusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 
 
@@ -306,7 +306,7 @@ def _ephemeral(wanted: Object, found: Object) -> Object:
     return {"ephemeralContainers": [*have, *more]} if more else {}
 
 
-def unreadable(shadow: Object) -> Refusal | None:
+def unreadable(shadow: Object) -> QuotaRefusal | None:
     """Return which amount cannot be read; who sends that to an API server keeps it busy for long.
 
     Source: docs/parity.md SEC-A13.
@@ -314,7 +314,7 @@ def unreadable(shadow: Object) -> Refusal | None:
     try:
         quotas.check(shadow["spec"]["pod"])
     except ValueError as error:
-        return Refusal(quotas.UNREADABLE, str(error))
+        return QuotaRefusal(quotas.UNREADABLE, str(error))
     return None
 
 

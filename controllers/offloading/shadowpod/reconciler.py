@@ -13,7 +13,7 @@ from apis.apply import Names
 from apis.networks import Remap
 from apis.objects import Key, Object
 from apis.providerpolicy import PodPolicy
-from apis.quotas import Refusal
+from apis.quotas import QuotaRefusal
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
 from controllers.offloading.quota import ledger
@@ -425,7 +425,7 @@ class Growth:
     def __init__(self, cluster: Cluster, ledger: Accounts | None) -> None:
         self._cluster, self._ledger = cluster, ledger
 
-    def may_become(self, shadow: Object, existing: Object) -> tuple[bool, Refusal | None]:
+    def may_become(self, shadow: Object, existing: Object) -> tuple[bool, QuotaRefusal | None]:
         """Return whether the Pod may be as ``shadow`` says now, or why not, once that is judged.
 
         What it takes more has to be booked before.
@@ -437,18 +437,18 @@ class Growth:
         try:
             demand = forge.grown(shadow, existing)
         except ValueError as error:
-            return False, Refusal(quotas.UNREADABLE, str(error))
+            return False, QuotaRefusal(quotas.UNREADABLE, str(error))
         if demand is None or self._ledger.covers(shadow, demand.usage):
             return True, None
         return False, self._ledger.refusal(shadow)
 
-    async def change(self, shadow: Object, existing: Object) -> Refusal | None:
+    async def change(self, shadow: Object, existing: Object) -> QuotaRefusal | None:
         """Make the Pod as ``shadow`` says while its booking is kept; return why it was refused."""
         ledger = self._ledger
         with ledger.creating(objects.uid(shadow)) if ledger else contextlib.nullcontext():
             return await self._change(shadow, existing)
 
-    async def _change(self, shadow: Object, existing: Object) -> Refusal | None:
+    async def _change(self, shadow: Object, existing: Object) -> QuotaRefusal | None:
         """Make one request after the other."""
         key = objects.key_of(existing)
         while missing := forge.pod_changes(shadow, existing):
@@ -457,14 +457,16 @@ class Growth:
             try:
                 made = await self._cluster.patch(keys.POD, key, patch, subresource=part)
             except (ForbiddenError, InvalidError) as error:
-                return Refusal(forge.FAILED_UPDATE, str(error))
+                return QuotaRefusal(forge.FAILED_UPDATE, str(error))
             except NotFoundError:
                 if not part or not await self._is_there(existing):
                     raise
                 lack = f"the Kubernetes of this cluster has no pods/{part}"
-                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {lack}")
+                return QuotaRefusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {lack}")
             if made["metadata"]["resourceVersion"] == existing["metadata"]["resourceVersion"]:
-                return Refusal(forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}")
+                return QuotaRefusal(
+                    forge.FAILED_UPDATE, f"pod {key} stays as it is: {part or 'spec'}"
+                )
             existing = made
         return None
 

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable
 from typing import Final
 
-from apis import keys, objects, ownership, volumes
+from apis import claims, keys, objects, ownership
 from apis.objects import Key, Object, named
 from controllers.offloading.namespaceoffloading.forge import READY, REQUIRED
 
@@ -137,7 +137,7 @@ def no_amount(claim: Object) -> str:
     API servers store more than a volume can have. Source: docs/parity.md SEC-A13.
     """
     asked = (claim["spec"].get("resources") or {}).get("requests") or {}
-    if volumes.storage(asked):
+    if claims.storage_of(asked):
         return ""
     said = str(asked.get("storage", ""))
     return f"spec.resources.requests.storage {said:.80} is no amount: ask for another"
@@ -146,7 +146,7 @@ def no_amount(claim: Object) -> str:
 def larger(claim: Object, real: Object) -> Object:
     """Return the changes that let ``real`` ask for as much as ``claim`` does; {} for none."""
     asked, have = ((one["spec"].get("resources") or {}).get("requests") for one in (claim, real))
-    if not volumes.grown(asked, {"capacity": have}):
+    if not claims.has_grown(asked, {"capacity": have}):
         return {}
     metadata = {"uid": objects.uid(real)}
     return {"metadata": metadata, "spec": {"resources": {"requests": asked}}}

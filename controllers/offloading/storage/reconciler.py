@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from apis import keys, objects, ownership, volumes
+from apis import keys, objects, ownership
+from apis.claims import has_grown, storage_amount
 from apis.objects import Key, Meta, Object
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
@@ -129,11 +130,11 @@ class StorageReconciler:
         if changes := forge.larger(claim, real):
             await self._cluster.patch(KIND, objects.key_of(real), changes)
         capacity = objects.status(real).get("capacity")
-        said = volumes.amount(capacity)
-        if volumes.grown(capacity, volume["spec"]):
+        said = storage_amount(capacity)
+        if has_grown(capacity, volume["spec"]):
             grown = {"metadata": {"uid": objects.uid(volume)}, "spec": {"capacity": said}}
             await self._cluster.patch(keys.PERSISTENT_VOLUME, where, grown)
-        if volumes.grown(capacity, objects.status(claim)):
+        if has_grown(capacity, objects.status(claim)):
             only = {"uid": objects.uid(claim)}
             await self._cluster.patch_status(KIND, key, {"capacity": said}, metadata=only)
 
