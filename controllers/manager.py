@@ -1,7 +1,7 @@
 """What all controllers of this process share, and what each of them gives in return."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -25,7 +25,7 @@ from kube.process import Loop
 
 T = TypeVar("T")
 
-Setup: TypeAlias = Callable[[], list[Loop]]
+Setup: TypeAlias = Callable[[], Sequence[Loop]]
 """Makes the loops of one controller, again each time this process is elected."""
 
 

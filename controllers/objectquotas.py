@@ -118,8 +118,8 @@ def controller(manager: Manager) -> Setup:
         return [Key("", change.key.namespace)] if is_new else []
 
     def runner() -> Runner:
-        views = (cached(tenants), cached(granted), cached(bindings))
-        reconciler = ObjectQuotaReconciler(manager.cached, account, *views)
+        listers = (cached(tenants), cached(granted), cached(bindings))
+        reconciler = ObjectQuotaReconciler(manager.cached, account, *listers)
         sources = [
             Source(namespaces, of_peers),
             Source(tenants, watches.but_booked(lambda change: [Key("", change.key.namespace)])),

@@ -223,4 +223,4 @@ def controller(manager: Manager) -> Setup:
             ),
         )
 
-    return lambda: [*runners()]
+    return runners

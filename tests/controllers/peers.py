@@ -27,7 +27,6 @@ from controllers.authentication.tenantrights.reconciler import TenantRightsRecon
 from controllers.granting.grants import reconciler as grants
 from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler
-from controllers.granting.resourceslice import reconciler as resourceslice
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
 from controllers.offloading.namespacemap import reconciler as namespacemap
 from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
@@ -275,7 +274,8 @@ class World:
     ) -> list[tuple[Kind, Reconciler]]:
         replicas = ReplicaReconciler(
             cluster,
-            resourceslice.SliceListers(side.view(keys.TENANT), side.view(keys.SECRET)),
+            side.view(keys.TENANT),
+            side.view(keys.SECRET),
             issuer,
             events,
             lambda: NOW,

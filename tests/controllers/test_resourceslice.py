@@ -17,7 +17,6 @@ from controllers.granting.resourceslice import forge
 from controllers.granting.resourceslice.reconciler import (
     LocalSliceReconciler,
     ReplicaReconciler,
-    SliceListers,
 )
 from kube import errors
 from kube.cluster import Cluster, Selection
@@ -514,7 +513,8 @@ class Provider:
 
         self.loop = ReplicaReconciler(
             self.cluster,
-            SliceListers(all_(keys.TENANT), all_(keys.SECRET)),
+            all_(keys.TENANT),
+            all_(keys.SECRET),
             Issuer(
                 self.cluster,
                 AdvertisedEndpoint(lambda: b"CA", "milan.example:6443"),

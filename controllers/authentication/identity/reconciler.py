@@ -189,7 +189,7 @@ def controller(manager: Manager) -> Setup:
             Runner("sliceidentity", slice_, of_slices, workers=workers),
         )
 
-    return lambda: [*runners()]
+    return runners
 
 
 def _by_secret(change: Change[Object]) -> Iterable[Key]:

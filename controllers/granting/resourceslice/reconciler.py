@@ -195,20 +195,13 @@ def _secret_of(identity: Object | None) -> str:
 
 
 @dataclass(frozen=True)
-class SliceListers:
-    """What the process knows of whole kinds, read only."""
-
-    tenants: Lister
-    secrets: Lister
-    """Those of tenant namespaces."""
-
-
-@dataclass(frozen=True)
 class ReplicaReconciler:
     """One replica. Nothing is signed for whom the Tenant's own controller does not let in."""
 
     cluster: Cluster
-    listers: SliceListers
+    tenants: Lister
+    secrets: Lister
+    """Those of tenant namespaces."""
     issuer: Issuer
     events: Recorder
     clock: Callable[[], datetime]
@@ -230,9 +223,7 @@ class ReplicaReconciler:
 
     async def _tenant(self, obj: Object, consumer: str) -> Tenant | None:
         where = objects.key_of(obj).namespace
-        found = [
-            one for key, one in (await self.listers.tenants()).items() if key.namespace == where
-        ]
+        found = [one for key, one in (await self.tenants()).items() if key.namespace == where]
         for one in found:
             try:
                 tenant = Tenant.parse(one)
@@ -273,7 +264,7 @@ class ReplicaReconciler:
     async def _forget(self, key: Key) -> None:
         """Delete the certificate of a slice that is gone."""
         where = Key(key.namespace, naming.remote_certificate(key.name))
-        if where not in await self.listers.secrets():
+        if where not in await self.secrets():
             return
         consumer = await watches.peer_in(self.cluster, key.namespace)
         if consumer and await self.cluster.get_live(KIND, key) is None:
@@ -317,9 +308,13 @@ def controller(manager: Manager) -> Setup:
             manager.events,
             manager.namespace,
         )
-        listers = SliceListers(watches.cached(tenants), watches.cached(secrets))
         provider = ReplicaReconciler(
-            manager.cached, listers, manager.issuer, manager.events, manager.clock
+            manager.cached,
+            watches.cached(tenants),
+            watches.cached(secrets),
+            manager.issuer,
+            manager.events,
+            manager.clock,
         )
         workers = manager.limits.workers
         return [

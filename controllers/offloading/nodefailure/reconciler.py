@@ -77,7 +77,7 @@ PODS: Final = Selection(
 
 
 def controller(manager: Manager) -> Setup:
-    """Return the term of this controller; without its flag it has no loops."""
+    """Return the set-up of this controller; without its flag it has no loops."""
     if not manager.limits.is_node_failure_handled:
         return list
     pods, nodes = manager.informer(PODS), manager.informer(NODES)

@@ -349,7 +349,7 @@ def controller(manager: Manager) -> Setup:
             ),
         ]
 
-    return lambda: [*runners()]
+    return runners
 
 
 def _withdrawn(volumes: Informer[Object]) -> Keys:

@@ -39,7 +39,7 @@ class ClusterProfileReconciler:
 
 
 def controller(manager: Manager) -> Setup:
-    """Return the term of this controller; without its flag it has no loops."""
+    """Return the set-up of this controller; without its flag it has no loops."""
     if not manager.limits.makes_profiles:
         return list
     profiles = manager.informer(
