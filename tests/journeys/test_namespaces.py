@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, objects, providerpolicy
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from kube import errors
 from tests.journeys import world
@@ -48,13 +48,9 @@ async def test_a_strategy_that_the_provider_does_not_accept_is_told_until_it_doe
     both: world.Pair, namespace: str
 ) -> None:
     """Its ProviderPolicy refuses the entry alone; what it says of Pod Security holds for twins."""
-    key, policy = Key(namespace, keys.OFFLOADING_NAME), Key("", "rome")
-    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
-    assert default, "it suggests the region that namespaces choose the cluster by"
+    key = Key(namespace, keys.OFFLOADING_NAME)
     narrowed = {"namespaceMappingStrategies": ["DefaultName"], "podSecurityLevel": "restricted"}
-    spec = {**default["spec"], **narrowed}
-    await both.milan.create(keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, policy, spec=spec))
-    try:
+    async with world.policy(both.milan, "rome", **narrowed) as policy:
         wanted = world.offloading(namespace, namespaceMappingStrategy="EnforceSameName")
         await both.rome.create(keys.NAMESPACE_OFFLOADING, wanted)
         told = await world.until_one(both.rome, keys.NAMESPACE_OFFLOADING, key, is_refused)
@@ -74,8 +70,6 @@ async def test_a_strategy_that_the_provider_does_not_accept_is_told_until_it_doe
         twin = await both.milan.get_live(keys.NAMESPACE, Key("", namespace))
         assert twin
         assert objects.labels(twin)[keys.POD_SECURITY_ENFORCE] == "restricted"
-    finally:
-        await world.remove(both.milan, keys.PROVIDER_POLICY, policy)
 
 
 async def test_unoffload_brings_the_pods_home_and_leaves_nothing(

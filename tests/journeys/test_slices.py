@@ -472,47 +472,44 @@ TIER = {"key": "tier", "operator": "In", "values": ["gold"]}
 
 async def test_what_is_asked_beyond_the_policy_is_told_at_home(peering: Peering) -> None:
     """Limits, classes: what the provider says no to reaches the condition at home."""
-    policy = named(
-        keys.PROVIDER_POLICY,
-        Key("", "milan"),
-        spec={"limits": {"cpu": "3"}, "resourceSliceClasses": {"allowed": ["default"]}},
-    )
-    made = await peering.rome.create(keys.PROVIDER_POLICY, policy)
-    await peering.liqoctl(
-        "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--cpu", "5",
-        "--no-virtual-node",
-    )  # fmt: skip
-    found = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
-    assert found
-    assert resources.parse_resources(found["status"]["resources"])[
-        "cpu"
-    ] == resources.parse_quantity(3)
-    (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
-    assert told["message"].endswith("cpu: 3 of 5, policy milan grants 3 in all")
+    limited: Object = {
+        "limits": {"cpu": "3"}, "resourceSliceClasses": {"allowed": ["default"]},
+    }  # fmt: skip
+    async with world.policy(peering.rome, "milan", **limited):
+        await peering.liqoctl(
+            "milan", "create", "rs", "mypool", "--remote-cluster-id", "rome", "--cpu", "5",
+            "--no-virtual-node",
+        )  # fmt: skip
+        found = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
+        assert found
+        assert resources.parse_resources(found["status"]["resources"])[
+            "cpu"
+        ] == resources.parse_quantity(3)
+        (told,) = [one for one in found["status"]["conditions"] if one["type"] == "Resources"]
+        assert told["message"].endswith("cpu: 3 of 5, policy milan grants 3 in all")
 
-    # Typed again, the command changes what its flags name, and tells the answer to that.
-    again = ("create", "rs", "mypool", "--remote-cluster-id", "rome")
-    said = await world.liqoctl(peering.kubeconfigs["milan"], *again, "--memory", "1Gi")
-    assert (said.code, "memory 1Gi" in " ".join(said.err.split())) == (0, True), said.err
-    same = await world.liqoctl(peering.kubeconfigs["milan"], *again)
-    assert "is as it should be" in same.err
-    after = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
-    assert after
-    assert after["spec"] == {**found["spec"], "resources": {"cpu": "5", "memory": "1Gi"}}
-    assert after["metadata"]["annotations"][keys.CREATE_VIRTUAL_NODE] == "false"
-    assert after["metadata"]["generation"] == found["metadata"]["generation"] + 1
-    other = Key(HERE, "gold")
-    await peering.liqoctl(
-        "milan", "create", "rs", "gold", "--remote-cluster-id", "rome", "--class", "gold",
-        "--no-virtual-node",
-    )  # fmt: skip
-    refused = await peering.milan.get_live(keys.RESOURCE_SLICE, other)
-    assert refused
-    (no,) = [one for one in refused["status"]["conditions"] if one["type"] == "Resources"]
-    assert (no["status"], no["reason"]) == ("Denied", "ResourceSliceClassNotAllowed")
-    await peering.liqoctl("milan", "delete", "rs", "mypool")
-    await peering.liqoctl("milan", "delete", "rs", "gold")
-    await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=made["metadata"]["uid"])
+        # Typed again, the command changes what its flags name, and tells the answer to that.
+        again = ("create", "rs", "mypool", "--remote-cluster-id", "rome")
+        said = await world.liqoctl(peering.kubeconfigs["milan"], *again, "--memory", "1Gi")
+        assert (said.code, "memory 1Gi" in " ".join(said.err.split())) == (0, True), said.err
+        same = await world.liqoctl(peering.kubeconfigs["milan"], *again)
+        assert "is as it should be" in same.err
+        after = await peering.milan.get_live(keys.RESOURCE_SLICE, POOL)
+        assert after
+        assert after["spec"] == {**found["spec"], "resources": {"cpu": "5", "memory": "1Gi"}}
+        assert after["metadata"]["annotations"][keys.CREATE_VIRTUAL_NODE] == "false"
+        assert after["metadata"]["generation"] == found["metadata"]["generation"] + 1
+        other = Key(HERE, "gold")
+        await peering.liqoctl(
+            "milan", "create", "rs", "gold", "--remote-cluster-id", "rome", "--class", "gold",
+            "--no-virtual-node",
+        )  # fmt: skip
+        refused = await peering.milan.get_live(keys.RESOURCE_SLICE, other)
+        assert refused
+        (no,) = [one for one in refused["status"]["conditions"] if one["type"] == "Resources"]
+        assert (no["status"], no["reason"]) == ("Denied", "ResourceSliceClassNotAllowed")
+        await peering.liqoctl("milan", "delete", "rs", "mypool")
+        await peering.liqoctl("milan", "delete", "rs", "gold")
 
 
 def are_counted(*plurals: str) -> Callable[[Object], bool]:
@@ -535,23 +532,24 @@ async def test_the_provider_counts_what_a_consumer_has_there(
     for key, counts in ((Key(HERE, "liqo-objects"), of_tenant), (quota, of_twin)):
         await world.until_one(both.milan, keys.RESOURCE_QUOTA, key, counts)
 
-    none = named(keys.PROVIDER_POLICY, Key("", "rome"), spec={"maxObjects": {"shadowPods": 0}})
-    made = await both.milan.create(keys.PROVIDER_POLICY, none)
     count = f"count/{keys.SHADOW_POD.resource}"
-    await world.until_one(
-        both.milan, keys.RESOURCE_QUOTA, quota, lambda found: found["status"]["hard"][count] == "0"
-    )
-    web = world.pod(namespace, "web", both.image, world.sleeping())
-    await both.rome.create(keys.POD, web)
-    told = await world.until(
-        both.rome,
-        keys.EVENT,
-        namespace,
-        lambda found: any(one["reason"] == "FailedReflection" for one in found.values()),
-    )
-    (said,) = [one for one in told.values() if one["reason"] == "FailedReflection"]
-    assert "exceeded quota: liqo-objects" in said["message"]
-    await both.milan.delete(keys.PROVIDER_POLICY, Key("", "rome"), uid=made["metadata"]["uid"])
+    async with world.policy(both.milan, "rome", maxObjects={"shadowPods": 0}):
+        await world.until_one(
+            both.milan,
+            keys.RESOURCE_QUOTA,
+            quota,
+            lambda found: found["status"]["hard"][count] == "0",
+        )
+        web = world.pod(namespace, "web", both.image, world.sleeping())
+        await both.rome.create(keys.POD, web)
+        told = await world.until(
+            both.rome,
+            keys.EVENT,
+            namespace,
+            lambda found: any(one["reason"] == "FailedReflection" for one in found.values()),
+        )
+        (said,) = [one for one in told.values() if one["reason"] == "FailedReflection"]
+        assert "exceeded quota: liqo-objects" in said["message"]
     running = await world.until_one(
         both.rome, keys.POD, Key(namespace, "web"), lambda found: world.phase(found) == "Running"
     )
@@ -573,35 +571,30 @@ def is_refusal_of_two(event: Object) -> bool:
 async def test_a_consumer_has_so_many_slices_and_no_more(peering: Peering) -> None:
     """The API server of the provider counts them by itself."""
     there = await peering.rome.list(Selection(keys.RESOURCE_SLICE, Object, THERE))
-    spec = {"maxObjects": {"resourceSlices": len(there.items) + 1}}
-    policy = named(keys.PROVIDER_POLICY, Key("", "milan"), spec=spec)
-    made = await peering.rome.create(keys.PROVIDER_POLICY, policy)
+    most = len(there.items) + 1
     count = f"count/{keys.RESOURCE_SLICE.resource}"
-    await world.until_one(
-        peering.rome,
-        keys.RESOURCE_QUOTA,
-        Key(THERE, "liqo-objects"),
-        lambda found: (
-            found.get("status", {}).get("hard", {}).get(count)
-            == str(spec["maxObjects"]["resourceSlices"])
-        ),
-    )
+    async with world.policy(peering.rome, "milan", maxObjects={"resourceSlices": most}):
+        await world.until_one(
+            peering.rome,
+            keys.RESOURCE_QUOTA,
+            Key(THERE, "liqo-objects"),
+            lambda found: found.get("status", {}).get("hard", {}).get(count) == str(most),
+        )
 
-    await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("one"))
-    await world.until_one(
-        peering.rome, keys.RESOURCE_SLICE, Key(THERE, "one"), lambda found: "status" in found
-    )
-    await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("two"))
-    refused = await world.until(
-        peering.milan,
-        keys.EVENT,
-        HERE,
-        lambda found: any(map(is_refusal_of_two, found.values())),
-    )
+        await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("one"))
+        await world.until_one(
+            peering.rome, keys.RESOURCE_SLICE, Key(THERE, "one"), lambda found: "status" in found
+        )
+        await peering.milan.create(keys.RESOURCE_SLICE, slice_for_rome("two"))
+        refused = await world.until(
+            peering.milan,
+            keys.EVENT,
+            HERE,
+            lambda found: any(map(is_refusal_of_two, found.values())),
+        )
 
-    (said,) = filter(is_refusal_of_two, refused.values())
-    assert "exceeded quota: liqo-objects" in said["message"]
-    assert not await peering.rome.get_live(keys.RESOURCE_SLICE, Key(THERE, "two"))
-    for name in ("one", "two"):
-        await peering.liqoctl("milan", "delete", "rs", name)
-    await peering.rome.delete(keys.PROVIDER_POLICY, Key("", "milan"), uid=made["metadata"]["uid"])
+        (said,) = filter(is_refusal_of_two, refused.values())
+        assert "exceeded quota: liqo-objects" in said["message"]
+        assert not await peering.rome.get_live(keys.RESOURCE_SLICE, Key(THERE, "two"))
+        for name in ("one", "two"):
+            await peering.liqoctl("milan", "delete", "rs", name)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apis import keys, objects, providerpolicy
+from apis import keys, objects
 from apis.objects import Key, Object, named
 from tests.journeys import world
 
@@ -116,15 +116,8 @@ async def test_a_volume_in_line_is_the_providers_where_it_allows_it(
     assert "volumes[0].hostPath must not be set" in refusal(found)
     await both.unoffload(namespace)
 
-    default = await both.milan.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
-    assert default
-    spec = {**default["spec"], "podSecurityLevel": "privileged"}
-    policy = Key("", "rome")
-    await both.milan.create(keys.PROVIDER_POLICY, named(keys.PROVIDER_POLICY, policy, spec=spec))
-    try:
+    async with world.policy(both.milan, "rome", podSecurityLevel="privileged"):
         await both.offload(namespace)
         writes = pod(namespace, "writes", both.image, "echo kept > /data/it", in_line)
         await ends_well(both, writes)
         await ends_well(both, pod(namespace, "reads", both.image, "grep kept /data/it", in_line))
-    finally:
-        await world.remove(both.milan, keys.PROVIDER_POLICY, policy)

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from apis import keys, naming
+from apis import keys, naming, providerpolicy
 from apis.objects import Key, Kind, Object, named
 from kube import errors
 from kube.client import ClusterClient
@@ -111,6 +111,24 @@ async def resizes(both: Pair) -> bool:
     """Whether both clusters resize pods that run: Kubernetes has pods/resize since 1.33."""
     said = [await cluster.get_text("/api/v1") for cluster in (both.rome, both.milan)]
     return all('"pods/resize"' in one for one in said)
+
+
+@contextlib.asynccontextmanager
+async def policy(provider: ClusterClient, consumer: str, **spec: Any) -> AsyncIterator[Key]:
+    """Hold ``consumer`` to a ProviderPolicy of its own: the default one, changed by ``spec``.
+
+    The default one suggests the region by which namespaces choose the cluster. It is in force again
+    after the block, however that ends: other tests offload to the same cluster.
+    """
+    default = await provider.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
+    assert default
+    key = Key("", consumer)
+    made = named(keys.PROVIDER_POLICY, key, spec={**default["spec"], **spec})
+    await provider.create(keys.PROVIDER_POLICY, made)
+    try:
+        yield key
+    finally:
+        await remove(provider, keys.PROVIDER_POLICY, key)
 
 
 def phase(obj: Object) -> str:
