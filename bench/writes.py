@@ -27,10 +27,10 @@ from bench.counters import Component
 from bench.observe import DATA, SEQUENCE
 from kube import access, client, wire
 from kube.cluster import Selection
-from kube.door.reading import Door
 from kube.errors import NotFoundError
 from kube.slim import Partial
 from kube.transport import Transport
+from kube.untrusted.decode import Decoder
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 
@@ -239,7 +239,7 @@ class Bench:
             data=msgspec.json.encode(how.body(subject, was, text)),
             headers={"Content-Type": how.content},
         )  # fmt: skip
-        return Door().opened(subject.kind, answer)
+        return Decoder().opened(subject.kind, answer)
 
 
 async def measure(plane: Plane, count: int, rounds: int) -> Costs:

@@ -20,12 +20,12 @@ from kube import behind, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
 from kube.behind import Doubts
 from kube.cluster import SHARED, Event, Listing, Selection
-from kube.door.foreign import Foreign
-from kube.door.reading import Door
 from kube.kept import Arriving
 from kube.pulse import Pulse
 from kube.remotecommand import Command
 from kube.transport import Transport
+from kube.untrusted.decode import Decoder
+from kube.wire import UntrustedBytes
 
 T = TypeVar("T")
 
@@ -71,10 +71,10 @@ class ClusterClient:
     _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
     """Bytes of a page of a list, and of one object, such as a line of a watch."""
 
-    def __init__(self, access: Access, *, user_agent: str, door: Door | None = None) -> None:
+    def __init__(self, access: Access, *, user_agent: str, door: Decoder | None = None) -> None:
         """What the server says comes in by ``door``; by default it is believed as it is."""
         self.user_agent = user_agent
-        self._door = door or Door()
+        self._door = door or Decoder()
         self._turn = wire.Turn() if self._door.is_of_peer else None
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = Doubts()
@@ -331,7 +331,7 @@ class ClusterClient:
         if of in self._limits and is_little:
             self._limits[of] = min(PAGE, self._limits[of] * _LARGER)
 
-    async def _page(self, of: Selection[Any], limit: int, token: str = "") -> Foreign:
+    async def _page(self, of: Selection[Any], limit: int, token: str = "") -> UntrustedBytes:
         query = {"limit": str(limit), **wire.query(of)} | ({"continue": token} if token else {})
         path = wire.collection(of.kind, of.namespace)
         return await self._transport.request(

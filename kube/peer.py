@@ -16,20 +16,20 @@ from kube import access, kubeconfig, metrics
 from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from kube.door.reading import PeerDoor
 from kube.informer import Informer
+from kube.untrusted.decode import PeerDecoder
 
 logger = logging.getLogger(__name__)
 
 
 class Peer(ClusterClient):
-    """The API server of another cluster: what it says passes the door (``kube.door``)."""
+    """The API server of another cluster: what it says passes the door (``kube.untrusted``)."""
 
     _most_answer, _most_event = 16 * 2**20, 4 * 2**20
     """An API server stores objects of up to 1.5 MiB. Source: etcd, "System limits"."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
-        super().__init__(access, user_agent=user_agent, door=PeerDoor(self._tell))
+        super().__init__(access, user_agent=user_agent, door=PeerDecoder(self._tell))
         self._told: set[str] = set()
 
     def _tell(self, path: str) -> None:

@@ -18,10 +18,10 @@ from prometheus_client import Counter, Histogram
 from kube import descriptors, errors, metrics, wire
 from kube.access import Access
 from kube.connection import BUFFER, Connection, failure
-from kube.door import reading
-from kube.door.foreign import Foreign
 from kube.identity import Identity
 from kube.reach import Reach
+from kube.untrusted import decode
+from kube.wire import UntrustedBytes
 
 CALL_S: Final = 30.0
 CONNECT_S: Final = 5.0
@@ -46,9 +46,9 @@ async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
     try:
         said = await wire.whole(answer, most=MAX_REFUSAL)
     except errors.NotReachableError:
-        said = Foreign(b"")
+        said = UntrustedBytes(b"")
     again_s = _retry_after(answer.headers.get("Retry-After", ""))
-    return reading.refusal(answer.status, said, retry_after_s=again_s)
+    return decode.refusal(answer.status, said, retry_after_s=again_s)
 
 
 def _retry_after(header: str) -> float | None:
@@ -87,7 +87,7 @@ class Transport:
 
     async def request(
         self, verb: str, resource: str, method: str, path: str, **rest: Any
-    ) -> Foreign:
+    ) -> UntrustedBytes:
         """Return the whole answer; what the server could not take in now is sent again.
 
         Shape: ``verb`` and ``resource`` are how it is counted; ``rest`` is as for ``answer``.
@@ -189,7 +189,7 @@ class Transport:
 
     async def _once(
         self, verb: str, resource: str, method: str, path: str, most: int | None = None, **rest: Any
-    ) -> Foreign:
+    ) -> UntrustedBytes:
         within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
             if self.on_warning is not None:

@@ -1,11 +1,11 @@
-"""What goes over the wire to an API server, and comes back: bounded, and unread (``kube.door``)."""
+"""What an API server said, unread. Source: docs/decisions/0013 (20)."""
 
 import asyncio
 import contextlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, final
 from urllib.parse import quote
 
 import aiohttp
@@ -15,7 +15,30 @@ from apis import naming
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Selection
-from kube.door.foreign import Foreign
+
+
+@final
+class UntrustedBytes:
+    """Bytes that arrived, whose number is all that code sees of them.
+
+    mypy holds everybody to it: they have no other method, and ``kube.untrusted.decode`` opens them.
+    """
+
+    __slots__ = ("_said",)
+
+    def __init__(self, said: bytes) -> None:
+        self._said = said
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+
+def said(by: UntrustedBytes) -> bytes:
+    """Return the bytes: for ``kube.untrusted.decode`` alone, which a test of all sources holds."""
+    return by._said  # noqa: SLF001  # the way in, in one place
+
+
+# What goes over the wire to an API server ---------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -157,7 +180,9 @@ async def _in_turn(turn: Turn | None) -> AsyncIterator[Large | None]:
         yield large
 
 
-async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None = None) -> Foreign:
+async def whole(
+    answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None = None
+) -> UntrustedBytes:
     """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
 
     Of a peer one large answer after another is read, by ``turn``.
@@ -180,7 +205,7 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
                     raise errors.LargerError(f"the answer is larger than {most} bytes")
                 if large is not None:
                     await large.grown(len(whole))
-            return Foreign(bytes(whole))
+            return UntrustedBytes(bytes(whole))
     except TimeoutError as error:
         if not whole:
             raise
@@ -193,7 +218,7 @@ async def whole(answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None 
 
 async def lines(
     content: aiohttp.StreamReader, *, most: int, turn: Turn | None = None
-) -> AsyncIterator[Foreign]:
+) -> AsyncIterator[UntrustedBytes]:
     """Yield the lines that say something; of a peer one large line after another, by ``turn``.
 
     Raises:
@@ -213,7 +238,7 @@ async def lines(
                     if large is not None:
                         large.over()
                     if full.strip():
-                        yield Foreign(full)
+                        yield UntrustedBytes(full)
                     del full
                 size += len(parts[0])
                 rest.append(parts.pop())

@@ -21,8 +21,8 @@ from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
 from kube import errors
 from kube.cluster import SHARED, Event, Listing, Selection
-from kube.door import reading
 from kube.slim import Version
+from kube.untrusted import decode
 from tests import ownership
 from tests.frozen import freeze, thaw
 
@@ -537,9 +537,9 @@ def _event(of: Selection[T], entry: _Entry) -> Event[T] | None:
 def _shaped(of: Selection[T], obj: Object) -> T:
     if get_origin(of.shape) is dict:
         size = len(msgspec.json.encode(obj)) if of.whole_up_to else 0
-        frozen: T = freeze(reading.kept(of, obj, size))
+        frozen: T = freeze(decode.kept(of, obj, size))
         return frozen
-    if packed := reading.packed(of.shape):
+    if packed := decode.packed(of.shape):
         key = key_of(obj)
         if of.keeps is None or of.keeps(key):
             return cast("T", packed.cached(obj))

@@ -12,7 +12,7 @@ import pytest
 from apis import allowlist, nodeselector, podaffinity, providerpolicy
 from certs import csr, listener
 from kube import kubeconfig, slim
-from kube.door import reading, shapes
+from kube.untrusted import decode, schemas
 from kubelet import mappings
 from kubelet.forge import accounts, usage
 from liqoctl.__main__ import cli
@@ -73,8 +73,8 @@ def test_lines_of_prose_are_not_too_long() -> None:
 
 
 BOUNDS: Final = {
-    "items of a list": (shapes.MOST,),
-    "objects and lists inside": (reading.MAX_PARTS,),
+    "items of a list": (schemas.MOST,),
+    "objects and lists inside": (decode.MAX_PARTS,),
     "bytes of the metrics": (usage.MOST_BYTES,),
     "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
     "what the virtual kubelet keeps": (mappings.MOST_BYTES,),

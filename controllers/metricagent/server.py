@@ -31,7 +31,7 @@ from kube import errors, gate, wire
 from kube.client import ClusterClient
 from kube.clock import Deadline
 from kube.cluster import Cluster
-from kube.door.reading import Door
+from kube.untrusted.decode import Decoder
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Kubelets:
             ):
                 answer.raise_for_status()
                 said = await wire.whole(answer, most=MAX_ANSWER)
-                return Door().text(said)
+                return Decoder().text(said)
         except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
             fields = {"kubelet": str(ListenAddress(host, port)), "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)

@@ -17,10 +17,10 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import access, peer
 from kube.cluster import Selection
-from kube.door import fit, shapes
-from kube.door.foreign import Foreign
 from kube.peer import Peer
 from kube.slim import Packed, Partial
+from kube.untrusted import decode, schemas
+from kube.wire import UntrustedBytes
 from tests import factories
 from tests.kube.running import serving
 from tests.kubelet import lies, worlds
@@ -28,7 +28,7 @@ from tests.kubelet import lies, worlds
 ROOT: Final = Path(__file__).parent.parent.parent
 WIDGET: Final = Kind("example.org", "v1", "Widget", "widgets")
 """A kind that an administrator opted in."""
-KINDS: Final = (*shapes.SHAPES, WIDGET)
+KINDS: Final = (*schemas.SCHEMAS, WIDGET)
 WEB: Final = Key("shop-rome", "web")
 LIE: Final[Object] = {
     "metadata": {
@@ -65,7 +65,7 @@ BELIEVED: Final[Object] = {
 def test_what_does_not_fit_its_place_is_absent_and_told() -> None:
     told: list[str] = []
     said = copy.deepcopy(LIE)
-    assert fit.fitted(keys.POD, said, told.append) == BELIEVED
+    assert decode.fitted(keys.POD, said, told.append) == BELIEVED
     assert said == LIE
     assert told == [
         "Pod.metadata.generation",
@@ -81,9 +81,9 @@ def test_what_does_not_fit_its_place_is_absent_and_told() -> None:
 @given(said=st.one_of(lies.twins, st.dictionaries(lies.words, lies.junk)))
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_whatever_is_said_has_its_shape_then(kind: Kind, said: Object) -> None:
-    found = fit.fitted(kind, said)
+    found = decode.fitted(kind, said)
     told: list[str] = []
-    assert fit.fitted(kind, found, told.append) == found
+    assert decode.fitted(kind, found, told.append) == found
     assert told == []
     assert isinstance(found["metadata"]["name"], str)
 
@@ -92,7 +92,7 @@ def test_an_honest_pod_passes_with_all_that_is_read_of_it() -> None:
     status = worlds.running(podIP="10.1.0.7", startTime="2026-01-31T11:00:00Z")
     pod = factories.pod("shop-rome", "web", status=status)
     told: list[str] = []
-    found = fit.fitted(keys.POD, pod, told.append)
+    found = decode.fitted(keys.POD, pod, told.append)
     own = {"hostIP", "podIPs"}  # the consumer has its own
     assert found["status"] == {name: status[name] for name in status if name not in own}
     assert found["metadata"] == {"uid": "", "resourceVersion": "", **pod["metadata"]}
@@ -101,17 +101,17 @@ def test_an_honest_pod_passes_with_all_that_is_read_of_it() -> None:
 
 def test_a_text_for_people_is_cut_and_a_name_that_is_too_long_is_absent() -> None:
     said = {**LIE, "status": {"message": "x" * 2**17, "phase": "x" * 2**17}}
-    found = fit.fitted(keys.POD, said)
+    found = decode.fitted(keys.POD, said)
     assert found["status"] == {"conditions": [], "message": "x" * 2**16}
 
 
 def test_of_other_kinds_all_but_endless_depth_passes() -> None:
     deep: Any = []
-    for _ in range(fit.DEEPEST + 1):
+    for _ in range(decode.DEEPEST + 1):
         deep = [deep]
     said = {**LIE, "spec": {"size": {"cm": 7}}, "status": {"deep": deep}}
     told: list[str] = []
-    found = fit.fitted(WIDGET, said, told.append)
+    found = decode.fitted(WIDGET, said, told.append)
     assert found["spec"] == {"size": {"cm": 7}}
     assert "status" not in found
     assert told[0] == "Widget.status"
@@ -182,24 +182,24 @@ def _connects(node: ast.AST) -> bool:
 
 def test_what_arrived_is_opened_in_one_place() -> None:
     """``Foreign`` has no other method than its length; the one way in has one importer."""
-    assert not [name for name in dir(Foreign) if not name.startswith("_")]
+    assert not [name for name in dir(UntrustedBytes) if not name.startswith("_")]
     found = {
         str(path.relative_to(ROOT))
         for package in ("kube", "kubelet", "reflector", "controllers", "webhook", "liqoctl")
         for path in (ROOT / package).rglob("*.py")
         if any(map(_opens, ast.walk(ast.parse(path.read_text(encoding="utf-8")))))
     }
-    assert found == {"kube/door/reading.py"}
+    assert found == {"kube/untrusted/decode.py"}
 
 
 def _opens(node: ast.AST) -> bool:
-    """Whether ``node`` imports ``kube.door.foreign.said``, or its module."""
+    """Whether ``node`` imports ``kube.wire.said``, or its module."""
     if isinstance(node, ast.Import):
-        return any(one.name == "kube.door.foreign" for one in node.names)
+        return any(one.name == "kube.wire" for one in node.names)
     names = {one.name for one in node.names} if isinstance(node, ast.ImportFrom) else set()
     module = node.module if isinstance(node, ast.ImportFrom) else ""
-    return (module == "kube.door" and "foreign" in names) or (
-        module == "kube.door.foreign" and "said" in names
+    return (module == "kube.untrusted" and "foreign" in names) or (
+        module == "kube.wire" and "said" in names
     )
 
 
@@ -210,4 +210,4 @@ def test_a_value_of_one_mebibyte_is_kept(kind: Kind, field: str) -> None:
     largest = base64.b64encode(bytes(2**20)).decode()
     said = named(kind, Key("shop-rome", "big"), **{field: {"blob": largest}})
 
-    assert fit.fitted(kind, said)[field] == {"blob": largest}
+    assert decode.fitted(kind, said)[field] == {"blob": largest}

@@ -24,12 +24,12 @@ from apis.objects import Key, Object
 from kube import access, client, errors, peer, remotecommand, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from kube.door import reading
-from kube.door.reading import PeerDoor
 from kube.informer import Change, Informer
 from kube.kept import Kept
 from kube.peer import Peer
 from kube.slim import Packed
+from kube.untrusted import decode
+from kube.untrusted.decode import PeerDecoder
 from tests.kube.running import Answer, Time, running, serving, until
 
 MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
@@ -697,7 +697,7 @@ async def test_brackets_in_a_text_are_no_parts_and_one_object_that_is_too_much_h
         return {"metadata": metadata, **rest}
 
     text = config_map("text", data={"graph.json": "[[]," * 100_000})
-    much = config_map("much", data={"a": "b"}, more=[[]] * (reading.MAX_PARTS + 1))
+    much = config_map("much", data={"a": "b"}, more=[[]] * (decode.MAX_PARTS + 1))
     items = [text, much, config_map("other", data={"a": "b"})]
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -722,7 +722,7 @@ async def test_brackets_in_a_text_are_no_parts_and_one_object_that_is_too_much_h
 
 @pytest.mark.parametrize("end", [b"", b"\\", b'"'])
 def test_quotes_without_an_end_are_looked_through_once(end: bytes) -> None:
-    hostile = b"{" * (reading.MAX_PARTS + 1) + b'"' + b'\\"' * 2_000_000 + end
+    hostile = b"{" * (decode.MAX_PARTS + 1) + b'"' + b'\\"' * 2_000_000 + end
 
     with pytest.raises(ValueError, match="more than"):
-        PeerDoor(print).check(hostile)
+        PeerDecoder(print).check(hostile)

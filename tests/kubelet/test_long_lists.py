@@ -17,7 +17,7 @@ from apis import keys, objects, podfields, podspecs
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
-from kube.door import fit
+from kube.untrusted import decode
 from kubelet.forge import (
     accounts,
     answers,
@@ -251,8 +251,8 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "tokens": lambda one: accounts.tokens(one.local, OPTIONS.api_server),
     "token volumes": mutates,
     "decide": looks_at,
-    "shape": lambda one: fit.fitted(keys.POD, plain(one.remote)),
-    "shape of a lie": lambda one: fit.fitted(keys.POD, plain({**one.remote, "metadata": 5})),
+    "shape": lambda one: decode.fitted(keys.POD, plain(one.remote)),
+    "shape of a lie": lambda one: decode.fitted(keys.POD, plain({**one.remote, "metadata": 5})),
     "status": compares,
     "refused": lambda one: status.refused(one.local, "no", HOME),
     "aborted": lambda one: status.aborted(one.local, NOW),

@@ -18,7 +18,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
-from kube.door import fit
+from kube.untrusted import decode
 from kubelet.forge import answers, life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.decisions import Observed, decide
@@ -89,7 +89,7 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
 
 def seen(twin: Object, kind: Kind = keys.POD) -> Object:
     """Return what comes in of a twin."""
-    return fit.fitted(kind, twin)
+    return decode.fitted(kind, twin)
 
 
 @settings(max_examples=EXAMPLES // 4, deadline=None)

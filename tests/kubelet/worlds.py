@@ -10,8 +10,8 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace, OffloadingPatch
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
-from kube.door import fit
 from kube.informer import Informer
+from kube.untrusted import decode
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import shadowpod
@@ -105,7 +105,7 @@ class Believed:
         return self._believed(kind, await self._cluster.create(kind, obj))
 
     def _believed(self, kind: Kind, said: Object | None) -> Object | None:
-        return None if said is None else fit.fitted(kind, said)
+        return None if said is None else decode.fitted(kind, said)
 
 
 class Late:

@@ -18,7 +18,7 @@ from apis.reflection import (
     ReflectedKind,
 )
 from apis.reflectionpolicy import MetadataFilter
-from kube.door import fit, shapes
+from kube.untrusted import decode, schemas
 from reflector.forge import configmap, secret, service
 from reflector.forge.contract import Forge, Scene, Settings
 from reflector.kinds import FORGES
@@ -345,7 +345,7 @@ def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedK
     said |= {"invented": 1, "spec": {**said.get("spec", {}), **invented}, "status": invented}
     told: list[str] = []
 
-    found = fit.fitted(row.twin, said, told.append)
+    found = decode.fitted(row.twin, said, told.append)
 
     assert apply.keeps(found, twin)
     assert told == []
@@ -356,4 +356,4 @@ def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedK
 
 
 def test_each_kind_of_twin_has_a_shape() -> None:
-    assert {row.twin for row in FORGES if row.is_outward} <= shapes.SHAPES.keys()
+    assert {row.twin for row in FORGES if row.is_outward} <= schemas.SCHEMAS.keys()

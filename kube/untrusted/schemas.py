@@ -22,7 +22,7 @@ CUT: Final = {"is_cut": True}
 """Of a text that is too long: of what is for people the beginning is kept, nothing of the rest."""
 
 
-class Shape(msgspec.Struct, frozen=True, gc=False):
+class Schema(msgspec.Struct, frozen=True, gc=False):
     """A part of an object."""
 
 
@@ -33,7 +33,7 @@ def _shape(**fields: Any) -> Any:
         for name, one in fields.items()
     ]
     return msgspec.defstruct(
-        "Part", listed, bases=(Shape,), rename={"class_": "class"}, frozen=True, gc=False
+        "Part", listed, bases=(Schema,), rename={"class_": "class"}, frozen=True, gc=False
     )
 
 
@@ -247,7 +247,7 @@ def _twin(spec: Any, status: Any = _NOTHING) -> Any:
     return _shape(metadata=_METADATA, spec=(spec, spec()), status=status)
 
 
-SHAPES: Final[Mapping[Kind, Any]] = {
+SCHEMAS: Final[Mapping[Kind, Any]] = {
     keys.POD: _shape(metadata=_METADATA, spec=(_NOTHING, _NOTHING()), status=_OF_POD),
     keys.SHADOW_POD: _shape(metadata=_METADATA, spec=(_SENT_SPEC, _SENT_SPEC()), status=_OF_POD),
     keys.EVENT: _EVENT,

@@ -3,20 +3,25 @@
 Source: docs/decisions/0013 (20).
 """
 
+import functools
+import itertools
 import logging
 import re
-from collections.abc import Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+import types
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Meta
 
 from apis import objects, texts
 from apis.objects import Key, Kind, Object
 from kube import errors, metrics, slim, wire
 from kube.cluster import Event, Selection
-from kube.door import fit, foreign, shapes
-from kube.door.foreign import Foreign
 from kube.slim import Packed, Version
+from kube.untrusted import schemas
+from kube.untrusted.schemas import CUT, MOST, OTHER, SCHEMAS, Schema
+from kube.wire import UntrustedBytes
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -58,7 +63,7 @@ _HEAD: Final = msgspec.json.Decoder(_Head)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
-class Door:
+class Decoder:
     """The door of the own API server: what it says is what it is."""
 
     is_of_peer = False
@@ -67,7 +72,7 @@ class Door:
         """Return what reads the lists and watches of a selection."""
         return Reader(of, self)
 
-    def opened(self, kind: Kind, said: Foreign) -> Object:
+    def opened(self, kind: Kind, said: UntrustedBytes) -> Object:
         """Return the object of ``kind`` that was said.
 
         Raises:
@@ -75,22 +80,22 @@ class Door:
         """
         return self.fitted(kind, self.document(said))
 
-    def document(self, said: Foreign) -> Object:
+    def document(self, said: UntrustedBytes) -> Object:
         """Return the JSON object, of no kind, that was said.
 
         Raises:
             UnreadableError: it is no JSON object.
         """
-        raw = foreign.said(said)
+        raw = wire.said(said)
         try:
             self.check(raw)
             return _OBJECT.decode(raw)
         except _UNREADABLE as error:
             raise errors.UnreadableError("the answer is not a JSON object") from error
 
-    def text(self, said: Foreign) -> str:
+    def text(self, said: UntrustedBytes) -> str:
         """Return the text that was said, such as the metrics of pods."""
-        return foreign.said(said).decode("utf-8", "replace")
+        return wire.said(said).decode("utf-8", "replace")
 
     def fitted(self, _kind: Kind, said: Object) -> Object:
         """Return what is believed of an object: all."""
@@ -100,7 +105,7 @@ class Door:
         """Raise ValueError if ``raw`` is not to be decoded."""
 
 
-class PeerDoor(Door):
+class PeerDecoder(Decoder):
     """The door of a peer: only what has its shape comes in; ``tell`` gets the path of the rest."""
 
     is_of_peer = True
@@ -110,7 +115,7 @@ class PeerDoor(Door):
 
     def fitted(self, kind: Kind, said: Object) -> Object:
         """Return what has the shape of ``kind``."""
-        return fit.fitted(kind, said, self._tell)
+        return fitted(kind, said, self._tell)
 
     def check(self, raw: bytes) -> None:
         """Raise ValueError if ``raw``, JSON, would take far more memory than bytes."""
@@ -126,13 +131,13 @@ def _parts(raw: bytes) -> int:
     return raw.count(b"{") + raw.count(b"[")
 
 
-def refusal(status: int, said: Foreign, *, retry_after_s: float | None) -> errors.KubeError:
+def refusal(status: int, said: UntrustedBytes, *, retry_after_s: float | None) -> errors.KubeError:
     """Return what an answer that is no success means, in the server's own words."""
     try:
-        told = _OBJECT.decode(foreign.said(said))
+        told = _OBJECT.decode(wire.said(said))
     except _UNREADABLE:
         told = {}
-    return errors.refusal(status, fit.part(told, shapes.STATUS), retry_after_s=retry_after_s)
+    return errors.refusal(status, part(told, schemas.STATUS), retry_after_s=retry_after_s)
 
 
 class Page(NamedTuple, Generic[T]):
@@ -148,21 +153,21 @@ class Page(NamedTuple, Generic[T]):
 class Reader(Generic[T]):
     """Reads the objects of a selection that come in by ``door``."""
 
-    def __init__(self, of: Selection[T], door: Door) -> None:
+    def __init__(self, of: Selection[T], door: Decoder) -> None:
         self._of, self._kind, self._door = of, of.kind, door
         self._is_told = False
         self._packed = packed(of.shape)
         shape: type[Any] = Object if self._packed or door.is_of_peer else of.shape
         self._decoder = msgspec.json.Decoder(shape)
 
-    def page(self, said: Foreign) -> Page[T]:
+    def page(self, said: UntrustedBytes) -> Page[T]:
         """Return a page of a list.
 
         Raises:
             UnreadableError: it is not a page of a list.
         """
         try:
-            page = _PAGE.decode(foreign.said(said))
+            page = _PAGE.decode(wire.said(said))
             items: dict[Key, T] = {}
             sizes: dict[Key, int] = {}
             for item in page.items or []:
@@ -174,7 +179,7 @@ class Reader(Generic[T]):
             raise errors.UnreadableError(f"unreadable list of {self._kind.resource}") from error
         return Page(items, page.metadata.resource_version, page.metadata.continue_, sizes)
 
-    def event(self, line: Foreign) -> Event[T] | None:
+    def event(self, line: UntrustedBytes) -> Event[T] | None:
         """Return a line of a watch; None of an object that was not asked for.
 
         Raises:
@@ -182,9 +187,9 @@ class Reader(Generic[T]):
             KubeError: it is an error of the server.
         """
         try:
-            frame = _FRAME.decode(foreign.said(line))
+            frame = _FRAME.decode(wire.said(line))
             if frame.type == "ERROR":
-                raise refusal(0, Foreign(bytes(frame.object)), retry_after_s=None)
+                raise refusal(0, UntrustedBytes(bytes(frame.object)), retry_after_s=None)
             meta = _HEAD.decode(frame.object).metadata
             if frame.type == "BOOKMARK":
                 return Event(
@@ -275,3 +280,119 @@ def packed(shape: Any) -> type[Packed] | None:
 
 def _nothing() -> Any:
     return {}
+
+
+# Leaves out of an object what does not have its shape ---------------------------------------------
+
+DEEPEST: Final = 64
+"""Levels of JSON in a field without a shape of its own: CRDs and their objects have fewer."""
+_ABSENT: Final = object()
+_MISFITS: Final = (msgspec.ValidationError, RecursionError, OverflowError)
+_UNIONS: Final = (types.UnionType, Union)
+_fields_of: Final = functools.cache(msgspec.structs.fields)
+"""Each call of it by itself leaves functions that only the collector finds."""
+_SHAPED: Final = frozenset({"metadata", "spec", "status"})
+_TYPED: Final = ("apiVersion", "kind")
+
+
+def fitted(kind: Kind, said: Object, tell: Callable[[str], None] = lambda _: None) -> Object:
+    """Return of ``said``, an object of ``kind``, what has its shape.
+
+    ``tell`` gets the path of each field that is left out, or cut, such as ``Pod.status.phase``.
+    """
+    shape = SCHEMAS.get(kind, OTHER)
+    found = {name: value for name, value in said.items() if _is_shallow(value)}
+    for name in said.keys() - found.keys():
+        tell(f"{kind.kind}.{name}")
+    made = _fitted(found, shape, kind.kind, tell)
+    names = _TYPED if kind in SCHEMAS else found.keys() - _SHAPED
+    return {**{name: found[name] for name in names if name in found}, **made}
+
+
+def part(said: Object, shape: Any) -> Object:
+    """Return of ``said``, which is no object of a kind, what has that shape."""
+    found = _fitted(said, shape, "", lambda _: None)
+    return found if isinstance(found, dict) else {}
+
+
+def _fitted(value: Any, shape: Any, path: str, tell: Callable[[str], None]) -> Any:
+    """Return of ``value`` what fits ``shape``, ``_ABSENT`` if nothing does."""
+    try:
+        return msgspec.to_builtins(msgspec.convert(value, shape))
+    except _MISFITS:
+        inner, most = _inside(shape)
+    if isinstance(value, dict) and _is_shape(inner):
+        return _fields(value, inner, path, tell)
+    if isinstance(value, list) and get_origin(inner) is list:
+        some = enumerate(value[:most])
+        return list(_some(some, get_args(inner)[0], path, tell).values())
+    if isinstance(value, dict) and get_origin(inner) is dict:
+        some_ = itertools.islice(value.items(), most)
+        return _some(some_, get_args(inner)[1], path, tell)
+    tell(path)
+    return _cut(value, shape) if isinstance(value, str) else _ABSENT
+
+
+def _cut(value: str, shape: Any) -> Any:
+    notes = [note for one in _members(shape) for note in get_args(one) if isinstance(note, Meta)]
+    most = next((note.max_length for note in notes if note.extra == CUT), None)
+    return _ABSENT if most is None else value[:most]
+
+
+def _fields(value: Object, shape: Any, path: str, tell: Callable[[str], None]) -> Object:
+    made = {
+        field.encode_name: found
+        for field in _fields_of(shape)
+        if field.encode_name in value
+        and (
+            found := _fitted(
+                value[field.encode_name], field.type, f"{path}.{field.encode_name}", tell
+            )
+        )
+        is not _ABSENT
+    }
+    return dict(msgspec.to_builtins(msgspec.convert(made, shape)))
+
+
+def _some(
+    items: Iterable[tuple[Any, Any]], shape: Any, path: str, tell: Callable[[str], None]
+) -> dict[Any, Any]:
+    """Return those of ``items`` that fit."""
+    return {
+        name: found
+        for name, value in items
+        if (found := _fitted(value, shape, path, tell)) is not _ABSENT
+    }
+
+
+def _inside(shape: Any) -> tuple[Any, int]:
+    """Return the shape, list or map that ``shape`` may be, and how long it is at most."""
+    for one in _members(shape):
+        inner, *notes = get_args(one) if get_origin(one) is Annotated else (one,)
+        if _is_shape(inner) or get_origin(inner) in {list, dict}:
+            most = next((note.max_length for note in notes if isinstance(note, Meta)), None)
+            return inner, most or MOST
+    return None, 0
+
+
+def _members(shape: Any) -> tuple[Any, ...]:
+    return get_args(shape) if get_origin(shape) in _UNIONS else (shape,)
+
+
+def _is_shape(inner: Any) -> bool:
+    return isinstance(inner, type) and issubclass(inner, Schema)
+
+
+def _is_shallow(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return True
+    return False
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -1,6 +1,0 @@
-"""All that an API server says comes in here.
-
-It arrives as ``Foreign`` (``foreign``), which only ``reading`` opens: as it is what the own server
-says; of a peer what fits the table of ``shapes``, by ``fit``. No other code meets a list where a
-text belongs, or a text without an end.
-"""
