@@ -47,8 +47,8 @@ from kube import client, clock, process, version
 from kube import flags as shared
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
+from kube.cluster import LeaderOnlyCluster
 from kube.events import Recorder
-from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
 
@@ -74,7 +74,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
         cluster_id = await clusterid.ensure(cluster, given.namespace)
         await vkoptions.ensure(cluster, given.namespace, given.identity)
         election = _election(given, cluster)
-        live = FencedCluster(cluster, lambda: election is None or election.is_leader)
+        live = LeaderOnlyCluster(cluster, lambda: election is None or election.is_leader)
         cached = CachedCluster(live)
         events = Recorder(cluster, keys.CONTROLLER_MANAGER, given.identity)
         manager = Manager(

@@ -16,11 +16,9 @@ import msgspec
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
 from kube import access as access_
-from kube import behind, errors, pulse, remotecommand, transport, wire
+from kube import cluster, errors, pulse, remotecommand, transport, wire
 from kube.access import Access
-from kube.behind import Doubts
-from kube.cluster import SHARED, Event, Listing, Selection
-from kube.kept import Arriving
+from kube.cluster import SHARED, Event, Listing, ListQuota, RollbackDetector, Selection
 from kube.pulse import Pulse
 from kube.remotecommand import Command
 from kube.transport import Transport
@@ -77,7 +75,7 @@ class ClusterClient:
         self._door = door or Decoder()
         self._turn = wire.Turn() if self._door.is_of_peer else None
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
-        self._doubts = Doubts()
+        self._doubts = RollbackDetector()
         self._limits: WeakKeyDictionary[Selection[Any], int] = WeakKeyDictionary()
         """How many objects are asked for at once, where ``PAGE`` are too large or too slow."""
         self.reach = self._transport.reach
@@ -289,7 +287,7 @@ class ClusterClient:
         with of.kept.arriving() as arriving:
             return await self._pages(of, arriving)
 
-    async def _pages(self, of: Selection[T], arriving: Arriving | None) -> Listing[T]:
+    async def _pages(self, of: Selection[T], arriving: ListQuota | None) -> Listing[T]:
         reader = self._door.reader(of)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
@@ -348,7 +346,7 @@ class ClusterClient:
             return
         version = self._door.reader(of).page(await self._page(of, 1)).version
         self._doubts.asked(of)
-        if behind.is_behind(version, since):
+        if cluster.is_behind(version, since):
             message = f"{of.kind.resource}: the server is at version {version}, behind {since}"
             raise errors.refusal(HTTPStatus.GATEWAY_TIMEOUT, {"message": message})
 

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
-from kube import behind, errors, heap, metrics
-from kube.cluster import Event, Listing, Selection, Watched
+from kube import errors, heap, metrics
+from kube.cluster import Event, Listing, Selection, Watched, is_behind
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -235,7 +235,7 @@ class Informer(Generic[T]):
         listing = await cluster.list(self.selection)
         self._heard()
         self._weigh_all(listing.sizes)
-        self.went_back = self.went_back or behind.is_behind(listing.version, self._version)
+        self.went_back = self.went_back or is_behind(listing.version, self._version)
         self._version, self.is_lacking = listing.version, False
         self._exceed("")
         changes = [*self._gone(listing.items), *self._there(listing)]

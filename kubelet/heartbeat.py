@@ -9,7 +9,7 @@ from collections.abc import Callable
 from apis.objects import Key
 from kube import clock
 from kube.client import ClusterClient
-from kube.fence import FencedCluster
+from kube.cluster import LeaderOnlyCluster
 from kube.runner import Runner
 from kubelet.apart import Apart, Likeness
 from kubelet.node import RENEWALS, LeaseReconciler
@@ -62,6 +62,6 @@ class Heartbeat:
 
     async def reconcile(self, key: Key) -> float | None:
         """Renew the lease of the node ``key``, in the name that we have now."""
-        cluster = FencedCluster(self._likeness(), self._may_write)
+        cluster = LeaderOnlyCluster(self._likeness(), self._may_write)
         lease = LeaseReconciler(cluster, duration_s=self._duration_s, clock=clock.now)
         return await lease.reconcile(key)

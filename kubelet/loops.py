@@ -23,9 +23,8 @@ from kube.breaker import Breaker
 from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
-from kube.cluster import Selection
+from kube.cluster import LeaderOnlyCluster, Selection
 from kube.events import Recorder
-from kube.fence import FencedCluster
 from kube.gate import Gate
 from kube.informer import Change, Informer
 from kube.process import Process
@@ -91,8 +90,10 @@ class Loops:
         self._addresses = Addresses(settings)
         self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
-        self._local = CachedCluster(FencedCluster(home, may_write), [self._pods_here, self._node])
-        self._remote = CachedCluster(FencedCluster(provider, may_write))
+        self._local = CachedCluster(
+            LeaderOnlyCluster(home, may_write), [self._pods_here, self._node]
+        )
+        self._remote = CachedCluster(LeaderOnlyCluster(provider, may_write))
         self._recorder = Recorder(home, COMPONENT, instance, pace=_of_events())
         self._provider_health = ProviderHealth(
             self._on_health,

@@ -21,9 +21,8 @@ from apis.providerpolicy import AllowedReflection
 from kube import namespacemaps
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster, MemoryQuota, Selection
 from kube.informer import Change, Informer
-from kube.kept import Kept
 from kube.runner import Runner
 from kube.scope import Followed, Scope
 from kube.shared import SharedRead
@@ -73,7 +72,7 @@ class Mappings:
         self._seen: NamespaceMap | None = None
         self._offers: AllowedReflection | None = None
         self._judged: dict[str, NamespaceMapping] = {}
-        self._kept = Kept(MOST_BYTES)
+        self._kept = MemoryQuota(MOST_BYTES)
         self._newest = SharedRead(self._ask, good_s=GOOD_S)
         self._changed = asyncio.Event()
         here.on_namespace(self._changed.set)

@@ -12,9 +12,8 @@ from apis import keys, reflectionpolicy
 from apis.objects import Key
 from certs import scraped
 from kube import client, peer, process, version
-from kube.cluster import Cluster
+from kube.cluster import Cluster, LeaderOnlyCluster
 from kube.events import Recorder
-from kube.fence import FencedCluster
 from kube.lease import Election
 from kube.process import Process
 from kube.reach import Reach
@@ -49,7 +48,7 @@ async def _main(given: Settings, process_: Process) -> None:
         virtual = Key(given.identity.tenant_namespace, given.nodename)
         owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
         election = Election(home, lease, given.instance, owner=owner)
-        fenced = [FencedCluster(each, lambda: election.is_leader) for each in (home, foreign)]
+        fenced = [LeaderOnlyCluster(each, lambda: election.is_leader) for each in (home, foreign)]
         reaches = (home.reach, foreign.reach)
         await election.lead(
             functools.partial(_reflect, given, process_, reaches, *fenced, election=election)

@@ -10,9 +10,8 @@ from apis.objects import Key, Kind
 from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cache import CachedCluster
-from kube.cluster import Selection
+from kube.cluster import MemoryQuota, Selection
 from kube.informer import Change, Informer
-from kube.kept import Kept
 from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
@@ -42,7 +41,7 @@ class Shared:
         self._home = home
         self.budget = Budget()
         """What the provider may have us do, through all pairs together."""
-        self.kept = Kept(MOST_BYTES)
+        self.kept = MemoryQuota(MOST_BYTES)
         """What is kept of what the provider says, of all pairs together."""
         self.settled = asyncio.Event()
         """Whether nothing comes any more of what was written before we lead."""

@@ -10,9 +10,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Object
-from kube import behind
-from kube.behind import Doubts
-from kube.cluster import Selection
+from kube import cluster
+from kube.cluster import RollbackDetector, Selection
 
 
 @dataclass
@@ -34,12 +33,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def doubts(clock: Clock) -> Doubts:
-    return Doubts(clock)
+def doubts(clock: Clock) -> RollbackDetector:
+    return RollbackDetector(clock)
 
 
 def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked(
-    doubts: Doubts,
+    doubts: RollbackDetector,
 ) -> None:
     assert OF not in doubts
 
@@ -51,7 +50,7 @@ def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked(
     assert OF not in doubts
 
 
-def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: Doubts) -> None:
+def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: RollbackDetector) -> None:
     doubts.asked(OF)
 
     doubts.all_lost()
@@ -59,9 +58,11 @@ def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: Doubts) -> None:
     assert OF in doubts
 
 
-def test_what_waited_before_it_is_followed_again_is_in_doubt(doubts: Doubts, clock: Clock) -> None:
+def test_what_waited_before_it_is_followed_again_is_in_doubt(
+    doubts: RollbackDetector, clock: Clock
+) -> None:
     doubts.asked(OF)
-    clock.now += behind.AT_ONCE_S
+    clock.now += cluster.AT_ONCE_S
     assert OF not in doubts
 
     clock.now += 1
@@ -77,4 +78,4 @@ def test_what_waited_before_it_is_followed_again_is_in_doubt(doubts: Doubts, clo
 def test_only_versions_that_are_numbers_are_compared(
     version: str, since: str, *, expected: bool
 ) -> None:
-    assert behind.is_behind(version, since) is expected
+    assert cluster.is_behind(version, since) is expected

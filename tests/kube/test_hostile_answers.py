@@ -23,9 +23,8 @@ from apis import keys
 from apis.objects import Key, Object
 from kube import access, client, errors, peer, remotecommand, transport, wire
 from kube.client import ClusterClient
-from kube.cluster import Selection
+from kube.cluster import MemoryQuota, Selection
 from kube.informer import Change, Informer
-from kube.kept import Kept
 from kube.peer import Peer
 from kube.slim import Packed
 from kube.untrusted import decode
@@ -369,7 +368,7 @@ async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
 
     async def kept(keeps: Callable[[Key], bool], most: int = 40_000) -> Informer[Packed]:
-        of = Selection(keys.SECRET, Packed, "ns", kept=Kept(most), keeps=keeps)
+        of = Selection(keys.SECRET, Packed, "ns", kept=MemoryQuota(most), keeps=keeps)
         time = Time()
         informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
         async with (
@@ -401,7 +400,7 @@ async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> No
             return await events(said("DELETED", big))(request)
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [big]})
 
-    kept = Kept(10_000)
+    kept = MemoryQuota(10_000)
     time = Time()
     first, second = (
         Informer(Selection(kind, Object, "ns", kept=kept), clock=time, sleep=time.sleep)
@@ -424,7 +423,7 @@ async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> No
 async def test_lists_that_arrive_at_once_are_counted_together_and_given_back() -> None:
     """Each is small enough by itself; the first page of both is there before any second."""
     page = {"metadata": {"namespace": "ns", "name": "a"}, "x": os.urandom(3_000).hex()}
-    kept, both_wait, waiting = Kept(10_000), asyncio.Event(), 0
+    kept, both_wait, waiting = MemoryQuota(10_000), asyncio.Event(), 0
 
     async def answer(request: web.Request) -> web.StreamResponse:
         nonlocal waiting
@@ -596,7 +595,7 @@ async def test_an_answer_that_breaks_off_leaves_nothing_behind(verb: str) -> Non
         return await chunks(lambda: [b'{"items":[', piece, piece], is_cut=True)(request)
 
     time = Time()
-    informer = Informer(Selection(keys.SECRET, Packed, "ns", kept=Kept(4 * MIB)),
+    informer = Informer(Selection(keys.SECRET, Packed, "ns", kept=MemoryQuota(4 * MIB)),
                         clock=time, dice=lambda: 1.0, sleep=time.sleep)  # fmt: skip
     gc.collect()
     gc.disable()
@@ -659,7 +658,7 @@ async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() ->
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": there})
 
     time = Time()
-    kept = Kept(10_000)
+    kept = MemoryQuota(10_000)
     kept.take("another watch of the peer", 6_000, 0)  # so it is the informer that refuses the list
     of = Selection(keys.SECRET, Object, "ns", kept=kept)
     informer: Informer[Object] = Informer(of, clock=time, sleep=time.sleep)

@@ -14,8 +14,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import errors, lease
-from kube.cluster import Cluster, Selection
-from kube.fence import FencedCluster
+from kube.cluster import Cluster, LeaderOnlyCluster, Selection
 from kube.lease import Election
 from tests.factories import config_map
 from tests.fakes import FakeCluster
@@ -250,7 +249,7 @@ async def test_work_that_ends_releases_and_its_error_is_raised() -> None:
 async def test_only_a_leader_writes() -> None:
     cluster, time = FakeCluster(), Time()
     election = candidate(cluster, "one", clock=time, duration_s=15, renew_s=10, retry_s=2)
-    fenced = FencedCluster(cluster, lambda: election.is_leader)
+    fenced = LeaderOnlyCluster(cluster, lambda: election.is_leader)
     key, obj = Key("ns", "settings"), config_map("ns")
     writes: list[Callable[[], Awaitable[object]]] = [
         lambda: fenced.create(keys.CONFIG_MAP, obj),

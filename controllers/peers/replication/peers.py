@@ -23,12 +23,10 @@ from controllers.peers.replication.reconciler import (
 from kube import peer
 from kube.buckets import Buckets
 from kube.cache import CachedCluster
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster, LeaderOnlyCluster, MemoryQuota, Selection
 from kube.errors import KubeError
 from kube.events import Recorder
-from kube.fence import FencedCluster
 from kube.informer import Change, Informer
-from kube.kept import Kept
 from kube.runner import Runner, Source
 from kube.scope import Scopes
 from kube.slim import PackedWhole
@@ -249,9 +247,9 @@ async def _replicate(
     secret = secret_of(key)
     async with peer.follow(origin.live, secret, user_agent=origin.user_agent) as remote:
         peering = await _peering(origin, key, secret)
-        cached = CachedCluster(FencedCluster(remote, origin.may_write))
+        cached = CachedCluster(LeaderOnlyCluster(remote, origin.may_write))
         sweeps = looks()
-        kept = Kept(MOST_BYTES)
+        kept = MemoryQuota(MOST_BYTES)
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
                 selection = Selection(
