@@ -25,7 +25,7 @@ from apis.objects import UNTRACKED, Key, Kind, Object, named
 from bench import arms, counters, figures, floor, load, waiting
 from bench.counters import Component
 from bench.observe import DATA, SEQUENCE
-from kube import access, client, wire
+from kube import client, credentials, wire
 from kube.cluster import Selection
 from kube.errors import NotFoundError
 from kube.slim import Partial
@@ -249,7 +249,7 @@ async def measure(plane: Plane, count: int, rounds: int) -> Costs:
         await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", _NAMESPACE)))
         await arms.define_shadow_pods(cluster)
         await waiting.until(lambda: _is_served(cluster), bool, what="ShadowPods served")
-    transport = Transport(await access.from_file(plane.kubeconfig), MANAGER)
+    transport = Transport(await credentials.from_file(plane.kubeconfig), MANAGER)
     try:
         bench = Bench(plane, transport)
         for subject in SUBJECTS:

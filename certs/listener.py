@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 from aiohttp import web
 
 from certs.plain import KeyPair
-from kube import access, connection, heap
+from kube import connection, credentials, memory
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class _Accepted(asyncio.Protocol):
         self._handshakes = handshakes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        heap.has_arrived()
+        memory.has_arrived()
         self._handshakes.begin(cast("asyncio.Transport", transport))
 
 
@@ -265,7 +265,7 @@ async def _close_refused(_: web.Request, response: web.StreamResponse) -> None:
 
 def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:
     """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
-    context = access.verifying(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    context = credentials.verifying(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.verify_mode = ssl.CERT_NONE

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 from apis.networks import ListenAddress
 from certs import apart
+from kube.authz import Authorizer
 from kube.cluster import Cluster
-from kube.gate import Gate
 
 
 @contextlib.asynccontextmanager
@@ -27,7 +27,7 @@ async def served(address: ListenAddress | None, cluster: Cluster) -> AsyncIterat
     from certs import metricspage  # noqa: PLC0415  # the web framework, see above
     from certs.listener import Most, Server  # noqa: PLC0415
 
-    page = metricspage.application(Gate(cluster))
+    page = metricspage.application(Authorizer(cluster))
     server = Server(page, address.port, address.host or None, most=Most(in_all=128, of_source=32))
     await server.trust("")
     await server.certify(await apart.own(socket.gethostname()))

@@ -15,11 +15,10 @@ import msgspec
 
 from apis import keys
 from apis.objects import Key, Kind, Object, key_of
-from kube import access as access_
-from kube import cluster, errors, pulse, remotecommand, transport, wire
-from kube.access import Access
+from kube import cluster, credentials, errors, reachability, remotecommand, transport, wire
 from kube.cluster import SHARED, Event, Listing, ListQuota, RollbackDetector, Selection
-from kube.pulse import Pulse
+from kube.credentials import Access
+from kube.reachability import PingMonitor
 from kube.remotecommand import Command
 from kube.transport import Transport
 from kube.untrusted.decode import Decoder
@@ -55,7 +54,7 @@ async def connect(
 
     Of this cluster, or of one whose administrator asks; a peer is connected to by ``kube.peer``.
     """
-    who = access if isinstance(access, Access) else await access_.discover(access)
+    who = access if isinstance(access, Access) else await credentials.discover(access)
     client = ClusterClient(who, user_agent=user_agent)
     try:
         yield client
@@ -237,7 +236,7 @@ class ClusterClient:
             yield Command(socket)
 
     @contextlib.asynccontextmanager
-    async def pulse(self, of: Selection[Any]) -> AsyncIterator[Pulse]:
+    async def pulse(self, of: Selection[Any]) -> AsyncIterator[PingMonitor]:
         """Watch, by a WebSocket, what is there for its pings; anybody who leaves ends it.
 
         Raises:
@@ -252,12 +251,12 @@ class ClusterClient:
             what,
             path,
             query,
-            most=pulse.MAX_MESSAGE,
+            most=reachability.MAX_MESSAGE,
             origin=self.access.server,
             within_s=transport.CONNECT_S,
-            **pulse.OPTIONS,
+            **reachability.OPTIONS,
         ) as (socket, connection):
-            yield Pulse(socket, lambda: connection is identity.connection)
+            yield PingMonitor(socket, lambda: connection is identity.connection)
 
     async def ping(self) -> str:
         """Ask at ``/livez``; return what the answer says of the time, in its header ``Date``.

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from apis.objects import Key
-from kube import errors, heap, metrics
+from kube import errors, memory, metrics
 from kube.cluster import Event, Listing, Selection, Watched, is_behind
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ MUTE_S: Final = 300.0
 """The same where no bookmark ever came: a server sends none of what has never changed."""
 AWAY_S: Final = 2.0
 """The longest pause while a server is away: it may be back at any moment, and the client, which
-looks for that, lets no request through before (``kube.reach``)."""
+looks for that, lets no request through before (``kube.reachability``)."""
 STABLE_S: Final = 120.0
 """A watch that lasted so long was good: the next failure starts from the shortest back-off."""
 SHORT_S: Final = 5.0
@@ -152,7 +152,7 @@ class Informer(Generic[T]):
             metrics.WATCHES.labels(self._resource).dec()
             metrics.CACHED.labels(self._resource).dec(len(self._items))
             self._give_back(*list(self._sizes))
-            heap.has_ended()
+            memory.has_ended()
 
     async def _follow(self, cluster: Watched) -> None:
         cause, failures = "start", 0

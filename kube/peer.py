@@ -10,19 +10,19 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final
 
-from apis import keys, texts
+from apis import keys, ownership, texts
 from apis.objects import Key, Object
-from kube import access, kubeconfig, metrics
-from kube.access import Access
+from kube import credentials, kubeconfig, metrics
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.credentials import Access
 from kube.informer import Informer
 from kube.untrusted.decode import PeerDecoder
 
 logger = logging.getLogger(__name__)
 
 
-class Peer(ClusterClient):
+class PeerCluster(ClusterClient):
     """The API server of another cluster: what it says passes the door (``kube.untrusted``)."""
 
     _most_answer, _most_event = 16 * 2**20, 4 * 2**20
@@ -48,7 +48,7 @@ AGAIN_S: Final = 5.0
 
 
 @contextlib.asynccontextmanager
-async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterator[Peer]:
+async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterator[PeerCluster]:
     """Connect by the kubeconfig in ``secret``, which is waited for, and go on by what it becomes.
 
     A Secret that vanishes or makes no sense leaves the identity in use that was there. Only this
@@ -71,9 +71,9 @@ async def follow(home: Cluster, secret: Key, *, user_agent: str) -> AsyncIterato
 
 
 @contextlib.asynccontextmanager
-async def connect(who: Access, *, user_agent: str) -> AsyncIterator[Peer]:
+async def connect(who: Access, *, user_agent: str) -> AsyncIterator[PeerCluster]:
     """Open a client for a peer, as ``who``."""
-    remote = Peer(who, user_agent=user_agent)
+    remote = PeerCluster(who, user_agent=user_agent)
     try:
         yield remote
     finally:
@@ -93,7 +93,7 @@ def identity(secret: Object) -> Access:
         raise kubeconfig.KubeconfigError(f"{keys.KUBECONFIG_KEY} is not base64") from None
     if not text:
         raise kubeconfig.KubeconfigError(f"the Secret lacks the key {keys.KUBECONFIG_KEY}")
-    return access.from_kubeconfig(text)
+    return credentials.from_kubeconfig(text)
 
 
 async def _swap(
@@ -147,3 +147,16 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             task.cancel()
     if raised is not None:
         raise raised
+
+
+# The NamespaceMap by which this cluster offloads to one provider ----------------------------------
+
+
+def map_to_provider(tenant_namespace: str, provider: str) -> Selection[Object]:
+    """Return the selection of the one map that goes to ``provider``.
+
+    Where that cluster offloads to this one, too, the replica of its map lies beside ours, with the
+    same label for the peer.
+    """
+    labels = ownership.originals_for(provider)
+    return Selection(keys.NAMESPACE_MAP, Object, tenant_namespace, labels=labels)

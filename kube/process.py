@@ -26,7 +26,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
-from kube import descriptors, heap, logs
+from kube import logs, memory
 from kube.persist import persist
 
 logger = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Process:
 
     def settled(self) -> None:
         """Say that the caches are filled: what is there will stay."""
-        heap.settle()
+        memory.settle()
 
     async def stop(self) -> None:
         """Finish what waits, for at most 10 s."""
@@ -146,7 +146,7 @@ class Process:
         server = Server(self._answer, access_log=None)
 
         def arrived() -> RequestHandler:
-            heap.has_arrived()
+            memory.has_arrived()
             if len(server.connections) >= MOST:
                 server.connections[0].force_close()
             return server()
@@ -193,7 +193,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
     ``settings`` are what was validated at the start; they are logged.
     """
     logs.setup(json=json_logs, level=level)
-    descriptors.take_all()
+    memory.take_all_descriptors()
     gc.set_threshold(100_000, 50, 50)
     sslproto.SSLProtocol.max_size = TLS_BUFFER
     constants.FLOW_CONTROL_HIGH_WATER_SSL_READ = TLS_UNREAD // 2**10  # type: ignore[misc]
@@ -223,8 +223,8 @@ async def _until_stopped(main: Main, process: Process, stopping: asyncio.Event) 
     async with process.serve():
         working = asyncio.ensure_future(persist(lambda: _attempt(main, process), process.name))
         waiting = asyncio.ensure_future(stopping.wait())
-        heap.keep_large_apart()
-        beside = asyncio.ensure_future(heap.give_back_for_ever())
+        memory.keep_large_apart()
+        beside = asyncio.ensure_future(memory.give_back_for_ever())
         try:
             await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
             if not working.done():

@@ -15,11 +15,10 @@ from typing import Any, Final
 import aiohttp
 from prometheus_client import Counter, Histogram
 
-from kube import descriptors, errors, metrics, wire
-from kube.access import Access
-from kube.connection import BUFFER, Connection, failure
-from kube.identity import Identity
-from kube.reach import Reach
+from kube import errors, memory, metrics, wire
+from kube.connection import BUFFER, Connection, CurrentConnection, failure
+from kube.credentials import Access
+from kube.reachability import Reachability
 from kube.untrusted import decode
 from kube.wire import UntrustedBytes
 
@@ -74,9 +73,9 @@ class Transport:
     ) -> None:
         """``most`` bytes of an answer are read; of a peer large ones by ``turn``."""
         self._most, self._turn = most, turn
-        self.reach = Reach(self._probe, self._start_anew)
+        self.reach = Reachability(self._probe, self._start_anew)
         buffer = BUFFER if turn is None else wire.FREELY
-        self.identity = Identity(access, user_agent, self.reach.is_another, buffer=buffer)
+        self.identity = CurrentConnection(access, user_agent, self.reach.is_another, buffer=buffer)
         self._bulk = asyncio.Semaphore(BULK_AT_ONCE)
         self.on_warning: Callable[[str], None] | None = None
 
@@ -183,7 +182,7 @@ class Transport:
                 return True  # whatever it says
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             # Who cannot ask has learnt nothing.
-            return descriptors.are_used_up(error) and not self.reach.is_lost
+            return memory.are_descriptors_used_up(error) and not self.reach.is_lost
         finally:
             await connection.close()
 

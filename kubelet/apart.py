@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kube.access import Access
 from kube.client import ClusterClient
+from kube.credentials import Access
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import msgspec
 from apis import keys
 from apis.objects import Key
 from kube import errors
+from kube.authz import Authorizer, Right
 from kube.cluster import Cluster
-from kube.gate import Gate, Right
 from kubelet.contract import Namespaces
 from kubelet.forge import containers, shadowpod, usage
 from kubelet.forge.mapping import MappingState, NamespaceMapping
@@ -53,7 +53,7 @@ class Lookups:
     remote: Cluster
     namespaces: Namespaces
     pods_here: Callable[[], Mapping[Key, PodHere]]
-    gate: Gate
+    gate: Authorizer
 
     async def authorize(
         self, certificate: Mapping[str, Any] | None, authorization: str, rights: Sequence[Right]

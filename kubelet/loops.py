@@ -19,13 +19,13 @@ from apis.reflection import AWAITED
 from apis.resources import Resources
 from kube import clock, errors
 from kube import version as own_version
+from kube.authz import Authorizer
 from kube.breaker import Breaker
 from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster, Selection
 from kube.events import Recorder
-from kube.gate import Gate
 from kube.informer import Change, Informer
 from kube.process import Process
 from kube.runner import Runner, Source
@@ -358,7 +358,7 @@ class Loops:
             remote=self._remote,
             namespaces=self._mappings,
             pods_here=self._pods_here.items,
-            gate=Gate(self._home, self._settings.node_name),
+            gate=Authorizer(self._home, self._settings.node_name),
         )
 
     @staticmethod

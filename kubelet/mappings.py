@@ -18,7 +18,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace, NamespaceMap
 from apis.providerpolicy import AllowedReflection
-from kube import namespacemaps
+from kube import peer
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, MemoryQuota, Selection
@@ -43,7 +43,7 @@ GOOD_S: Final = 10.0
 
 
 def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
-    return Informer(namespacemaps.ours(tenant_namespace, clusters.destination))
+    return Informer(peer.map_to_provider(tenant_namespace, clusters.destination))
 
 
 class Mappings:

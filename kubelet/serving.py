@@ -22,8 +22,8 @@ from apis import keys, naming, objects, prometheus, texts
 from apis.objects import Key
 from apis.prometheus import Family
 from kube import errors, wire
-from kube.access import Access
-from kube.gate import NotAllowedError, Right, UnauthenticatedError
+from kube.authz import NotAuthorizedError, Right, UnauthenticatedError
+from kube.credentials import Access
 from kubelet import streams
 from kubelet.apart import Caller
 from kubelet.forge import usage
@@ -243,7 +243,7 @@ async def _authorize(api: Api, request: web.Request, rights: tuple[Right, ...]) 
         await api.ask(api.lookups.authorize(peer, authorization, rights))
     except UnauthenticatedError as error:
         raise web.HTTPUnauthorized(text=f"{error}\n") from None
-    except NotAllowedError as error:
+    except NotAuthorizedError as error:
         raise web.HTTPForbidden(text=f"{error}\n") from None
 
 

@@ -13,7 +13,7 @@ from multidict import CIMultiDictProxy, MultiMapping
 from apis import keys
 from apis.objects import Key
 from kube import wire
-from kube.access import Access
+from kube.credentials import Access
 from kubelet import metrics, tunnel
 from kubelet.leg import Leg
 

@@ -22,7 +22,7 @@ import yarl
 from apis import texts
 from apis.objects import Object
 from kube import connection, errors
-from kube.access import Access
+from kube.credentials import Access
 from kubelet.leg import MAX_HEAD, Leg
 
 CONNECT_S: Final = 30.0

@@ -27,7 +27,7 @@ import click
 
 from apis import objects
 from apis.objects import Key, Kind, Object
-from kube import access, client, errors, peer, waiting
+from kube import client, credentials, errors, peer, waiting
 from kube.client import ClusterClient
 from kube.errors import AlreadyExistsError, KubeError
 from liqoctl.forge import manifests
@@ -134,7 +134,7 @@ async def _connected(
     session: Session, *, connect: Connect = client.connect
 ) -> AsyncIterator[ClusterClient]:
     """Open the client of a cluster; ``connect`` is that of ``kube.peer`` for another side."""
-    who = await access.from_file(
+    who = await credentials.from_file(
         _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
     )
     async with connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:

@@ -16,7 +16,7 @@ from kube.cluster import Cluster, LeaderOnlyCluster
 from kube.events import Recorder
 from kube.lease import Election
 from kube.process import Process
-from kube.reach import Reach
+from kube.reachability import Reachability
 from reflector import settings
 from reflector.forge import custom
 from reflector.kinds import FORGES
@@ -58,7 +58,7 @@ async def _main(given: Settings, process_: Process) -> None:
 async def _reflect(  # noqa: PLR0913  # what it reflects, between which clusters, and who leads
     given: Settings,
     process_: Process,
-    reaches: Sequence[Reach],
+    reaches: Sequence[Reachability],
     home: Cluster,
     foreign: Cluster,
     *,

@@ -17,7 +17,7 @@ from apis.offloading import MappedNamespace, MappingPhase, NamespaceMap
 from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import AllowedReflection
 from apis.reflection import KINDS
-from kube import errors, namespacemaps
+from kube import errors, peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
@@ -212,7 +212,7 @@ class Namespaces:
         self._live = home
         self._sides = Sides(CachedCluster(home), CachedCluster(foreign))
         self._shared = Shared(self._sides.home, is_settled=is_first)
-        selection = namespacemaps.ours(identity.tenant_namespace, identity.foreign_cluster_id)
+        selection = peer.map_to_provider(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
         named_so = f"metadata.name={keys.OFFLOADING_NAME}"
         offloadings = Selection(keys.NAMESPACE_OFFLOADING, Partial, fields=named_so)

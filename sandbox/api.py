@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kube import access
+from kube import credentials
 from sandbox.layout import Files, Listening
 
 _CALL_S: Final = 60.0
@@ -65,7 +65,7 @@ class Api:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPSConnection]:
         pki = self.files.pki
-        tls = access.trusting((pki / "ca.crt").read_bytes())
+        tls = credentials.trusting((pki / "ca.crt").read_bytes())
         tls.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         host = urlsplit(self.server).netloc
         with contextlib.closing(

@@ -22,7 +22,7 @@ from typing import Final
 import kube.buckets
 import kube.events
 import kubelet.departures
-from kube import heap
+from kube import memory
 
 WITHIN_S: Final = 120.0
 FEW: Final = 4
@@ -50,7 +50,7 @@ def main() -> None:
         (kube.buckets, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)
-    heap.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long
+    memory.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long
 
     def counted() -> Counter[str]:
         return Counter(_named(type(each)) for each in gc.get_objects())
@@ -59,7 +59,7 @@ def main() -> None:
         gc.unfreeze()  # what the collector skips counts, too
         found = counted()
         fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps({"is_tidy": not heap.owes(), "objects": found}))
+        fresh.write_text(json.dumps({"is_tidy": not memory.owes(), "objects": found}))
         fresh.replace(file)
 
     counted()  # which leaves something, too, once

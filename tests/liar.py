@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from apis.objects import Object
-from kube.access import Access
+from kube.credentials import Access
 from sandbox.controlplane import Plane
 from tests.kubelet import toll
 from tests.kubelet.toll import Call, Toll

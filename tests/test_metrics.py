@@ -8,7 +8,7 @@ import yaml
 
 from apis import keys
 from controllers.offloading.virtualnode.forge import deployment
-from kube import scraping
+from kube import authz
 from tests import metrics
 from tests.monitoring import MONITORING, ROOT, boards, monitors, rules
 
@@ -101,7 +101,7 @@ def test_who_scrapes_shows_the_token_of_an_account_that_may_and_by_tls_alone() -
 
     for monitor in monitors():
         for endpoint in monitor["spec"]["podMetricsEndpoints"]:
-            assert (endpoint["scheme"], endpoint["path"]) == ("https", scraping.PATH)
+            assert (endpoint["scheme"], endpoint["path"]) == ("https", authz.METRICS_PATH)
             token = {"name": secret["name"], "key": "token"}
             assert endpoint["authorization"] == {"credentials": token}
             is_webhook = monitor["metadata"]["name"] == keys.WEBHOOK_SERVICE

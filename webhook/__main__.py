@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from kube import descriptors, logs
+from kube import logs, memory
 from webhook import serving, settings
 
 
@@ -11,7 +11,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; return the exit status."""
     given = settings.parse(argv)
     logs.setup(json=given.json_logs)
-    descriptors.take_all()
+    memory.take_all_descriptors()
     server = serving.Server(given.serving, lambda: _load(given))
     try:
         server.run()

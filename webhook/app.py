@@ -13,7 +13,7 @@ from flask.typing import ResponseReturnValue
 from werkzeug.routing import MapAdapter
 
 from apis import keys
-from kube import gate, scraping
+from kube import authz
 from kube import metrics as kube_metrics
 from webhook import admission, handlers, table
 from webhook.admission import Handler, Judge
@@ -140,7 +140,9 @@ def _never(_namespace: str) -> bool:
 def waits(judged: Mapping[str, Judge], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
     judge = judged.get(path) or judged.get(path.rpartition("/")[0])
-    return path == scraping.PATH if judge is None else judge.waits(admission.namespace_in(body))
+    return (
+        path == authz.METRICS_PATH if judge is None else judge.waits(admission.namespace_in(body))
+    )
 
 
 def create_app(
@@ -154,7 +156,7 @@ def create_app(
     routes: dict[str, tuple[str, Callable[..., ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
         "/readyz": ("GET", functools.partial(_ready, doors)),
-        scraping.PATH: ("GET", functools.partial(_metrics, doors)),
+        authz.METRICS_PATH: ("GET", functools.partial(_metrics, doors)),
         **{
             path: ("POST", Reviews(path, judge, is_caller=doors.is_caller))
             for path, judge in judged.items()
@@ -169,8 +171,8 @@ def create_app(
             path, endpoint=path, view_func=view, methods=[method], provide_automatic_options=False
         )
     app.register_error_handler(werkzeug.exceptions.HTTPException, _http_error)
-    app.register_error_handler(gate.UnauthenticatedError, functools.partial(_refused, 401))
-    app.register_error_handler(gate.NotAllowedError, functools.partial(_refused, 403))
+    app.register_error_handler(authz.UnauthenticatedError, functools.partial(_refused, 401))
+    app.register_error_handler(authz.NotAuthorizedError, functools.partial(_refused, 403))
     return app
 
 

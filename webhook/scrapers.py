@@ -1,8 +1,8 @@
-"""Who may read the metrics, asked in the reader's loop: see ``kube.scraping``."""
+"""Who may read the metrics, asked in the reader's loop: see ``kube.authz``."""
 
-from kube import scraping
+from kube import authz
+from kube.authz import Authorizer
 from kube.cluster import Cluster
-from kube.gate import Gate
 from webhook.reader import CachedReader
 
 
@@ -11,7 +11,7 @@ class Scrapers:
 
     def __init__(self, reader: CachedReader) -> None:
         self._reader = reader
-        self._gate: Gate | None = None
+        self._gate: Authorizer | None = None
 
     def check(self, authorization: str) -> None:
         """Return if who sends the header ``authorization`` may read the metrics.
@@ -23,7 +23,7 @@ class Scrapers:
         """
 
         async def asked(cluster: Cluster) -> None:
-            self._gate = self._gate or Gate(cluster)
-            await scraping.check(self._gate, authorization)
+            self._gate = self._gate or Authorizer(cluster)
+            await authz.check_scraper(self._gate, authorization)
 
         self._reader.call(asked)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from certs import pki
-from kube import access
+from kube import credentials
 from webhook import metrics
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def hardened(context: ssl.SSLContext) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     context.num_tickets = 0
-    return access.verifying(context)
+    return credentials.verifying(context)
 
 
 def is_one_of(names: frozenset[str], certificate: Mapping[str, Any]) -> bool:

@@ -26,7 +26,7 @@ from gunicorn import sock
 from gunicorn.workers import base
 
 from certs.listener import Handshakes
-from kube import heap
+from kube import memory
 from webhook.drain import BEGUN_S, LINGER_S, Drain
 from webhook.reader import MustWaitError
 from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
@@ -102,7 +102,8 @@ class Loop:
     async def _serve(self) -> None:
         config = self._worker.cfg
         beside = [
-            asyncio.create_task(one) for one in (self._service.beside(), heap.give_back_for_ever())
+            asyncio.create_task(one)
+            for one in (self._service.beside(), memory.give_back_for_ever())
         ]
         clients = Clients(
             self._answer,

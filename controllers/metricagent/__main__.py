@@ -20,7 +20,7 @@ from controllers.metricagent.server import (
     Kubelets,
     application,
 )
-from kube import access, client, clock, flags, process, version
+from kube import client, clock, credentials, flags, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
@@ -76,7 +76,7 @@ class MetricAgent:
             fields=f"metadata.name={FRONT_PROXY.name}",
         )
         ca = settings.kubelet_ca
-        tls = access.trusting(ca.read_bytes()) if ca else None
+        tls = credentials.trusting(ca.read_bytes()) if ca else None
         kubelets = Kubelets(cluster, lambda: list(self._nodes.items().values()), tls)
         agent = Agent(
             self._front_proxy,

@@ -27,7 +27,7 @@ from apis.networks import ListenAddress
 from apis.objects import Key, Object
 from certs import bundle, pki
 from controllers.metricagent import forge
-from kube import errors, gate, wire
+from kube import authz, errors, wire
 from kube.client import ClusterClient
 from kube.clock import Deadline
 from kube.cluster import Cluster
@@ -57,8 +57,8 @@ class FrontProxy:
         if not certificate:
             return False
         try:
-            name = gate.subject(certificate).name
-        except gate.UnauthenticatedError:
+            name = authz.subject(certificate).name
+        except authz.UnauthenticatedError:
             return False
         return not self.names or name in self.names
 

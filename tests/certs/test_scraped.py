@@ -24,7 +24,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import scraped
 from controllers.offloading.virtualnode.forge import rights
-from kube import client, heap
+from kube import client, memory
 from kube.client import ClusterClient
 from kube.process import Process
 from sandbox import controlplane
@@ -151,7 +151,7 @@ async def test_what_is_no_http_leaves_little_behind(
             scraped.served(ListenAddress("127.0.0.1", 0), FakeCluster()) as port,
             daemon.serve("127.0.0.1"),
         ):
-            for _ in range(3 * heap.CONNECTIONS):
+            for _ in range(3 * memory.CONNECTIONS):
                 where = daemon.port if is_probed else port
                 tls = None if is_probed else ssl._create_unverified_context()  # noqa: S323, SLF001
                 reader, writer = await asyncio.open_connection("127.0.0.1", where, ssl=tls)
@@ -161,8 +161,8 @@ async def test_what_is_no_http_leaves_little_behind(
             kept = sum(type(one) is RequestHandler for one in gc.get_objects())
     finally:
         gc.enable()
-    record_property(f"connections kept of {3 * heap.CONNECTIONS}:", kept)
-    assert kept < 2 * heap.CONNECTIONS
+    record_property(f"connections kept of {3 * memory.CONNECTIONS}:", kept)
+    assert kept < 2 * memory.CONNECTIONS
 
 
 async def test_no_request_makes_it_fail() -> None:

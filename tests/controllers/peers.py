@@ -39,9 +39,9 @@ from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.peers import KINDS
 from controllers.peers.replication.reconciler import ReplicationReconciler
 from kube import clock
-from kube.access import Access
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.credentials import Access
 from kube.errors import KubeError
 from kube.events import Recorder
 from kube.reconcile import Reconciler, TerminalError

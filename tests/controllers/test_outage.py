@@ -19,7 +19,7 @@ from apis import keys
 from apis.objects import Key, Object
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import ReplicationReconciler
-from kube import access, client
+from kube import client, credentials
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -86,7 +86,7 @@ def _phase(obj: Object) -> str:
 async def test_everything_is_true_again_soon_after_an_outage(
     plane: Plane, crds: None, gate: Gate, way: str
 ) -> None:
-    who = await access.from_file(plane.kubeconfig)
+    who = await credentials.from_file(plane.kubeconfig)
     behind = dataclasses.replace(who, server=f"https://127.0.0.1:{gate.port}")
     peering = Peering("rome", "milan", f"here-{way}", f"there-{way}")
     async with (

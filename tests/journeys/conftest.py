@@ -9,7 +9,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, named
-from kube import access, client
+from kube import client, credentials
 from sandbox import images, install, pair
 from sandbox.clusters import Sandbox
 from tests.journeys import world
@@ -19,8 +19,8 @@ from tests.journeys.world import BARE
 
 @pytest.fixture
 async def both(kubeconfigs: Mapping[str, Path]) -> AsyncIterator[world.Pair]:
-    rome = await access.from_file(kubeconfigs["rome"])
-    milan = await access.from_file(kubeconfigs["milan"])
+    rome = await credentials.from_file(kubeconfigs["rome"])
+    milan = await credentials.from_file(kubeconfigs["milan"])
     async with (
         client.connect(rome, user_agent="journeys") as here,
         client.connect(milan, user_agent="journeys") as there,

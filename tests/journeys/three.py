@@ -9,7 +9,7 @@ from typing import Final
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client
+from kube import client, credentials
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests import pages
@@ -75,7 +75,7 @@ async def connected(kubeconfigs: Mapping[str, Path]) -> AsyncIterator[Three]:
     async with contextlib.AsyncExitStack() as stack:
         clients = {}
         for name, path in kubeconfigs.items():
-            who = await access.from_file(path)
+            who = await credentials.from_file(path)
             connection = client.connect(who, user_agent="journeys")
             clients[name] = await stack.enter_async_context(connection)
         yield Three(clients, kubeconfigs)

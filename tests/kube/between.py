@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 import aiohttp
 from aiohttp import web
 
-from kube import access, client
+from kube import client, credentials
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests.kube.running import serving, whole_session
@@ -38,18 +38,18 @@ class Between:
     @contextlib.asynccontextmanager
     async def connected(self, plane: Plane) -> AsyncIterator[ClusterClient]:
         """Yield a client that asks ``plane`` through here."""
-        who = await access.from_file(plane.kubeconfig)
+        who = await credentials.from_file(plane.kubeconfig)
         async with whole_session() as session:
 
             async def passes(request: web.Request) -> web.StreamResponse:
                 return await self._pass(request, session, who)
 
-            async with serving(passes) as url, client.connect(access.plain(url)) as cluster:
+            async with serving(passes) as url, client.connect(credentials.plain(url)) as cluster:
                 yield cluster
                 self.cut()
 
     async def _pass(
-        self, request: web.Request, session: aiohttp.ClientSession, who: access.Access
+        self, request: web.Request, session: aiohttp.ClientSession, who: credentials.Access
     ) -> web.StreamResponse:
         is_watch = "watch" in request.query
         if is_watch:

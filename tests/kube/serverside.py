@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from apis import keys
 from apis.objects import Key, Object, uid
-from kube import access, client
+from kube import client, credentials
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
@@ -16,7 +16,7 @@ from tests.kube.running import Gate
 
 @contextlib.asynccontextmanager
 async def connected(plane: Plane, gate: Gate | None = None) -> AsyncIterator[ClusterClient]:
-    who = await access.from_file(plane.kubeconfig)
+    who = await credentials.from_file(plane.kubeconfig)
     if gate:
         who = dataclasses.replace(who, server=f"https://127.0.0.1:{gate.port}")
     async with client.connect(who, user_agent="pyliqo-tests") as cluster:

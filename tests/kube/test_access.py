@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kube import access, errors
+from kube import credentials, errors
 
 
 def pair(name: str) -> tuple[bytes, bytes]:
@@ -81,7 +81,7 @@ def _content(path: Path) -> bytes:
 def test_a_kubeconfig_in_a_secret_is_read_in_memory() -> None:
     kubeconfig = text()
 
-    who = access.from_kubeconfig(kubeconfig)
+    who = credentials.from_kubeconfig(kubeconfig)
 
     assert who.server == "https://far:6443"
     assert who.authorization == ""
@@ -94,7 +94,7 @@ def test_a_kubeconfig_in_a_secret_is_read_in_memory() -> None:
 
 
 def test_a_token_is_never_shown() -> None:
-    who = access.from_kubeconfig(text(token="hidden"))  # noqa: S106  # no secret
+    who = credentials.from_kubeconfig(text(token="hidden"))  # noqa: S106  # no secret
 
     assert who.authorization == "Bearer hidden"
     assert "hidden" not in repr(who)
@@ -103,17 +103,17 @@ def test_a_token_is_never_shown() -> None:
 def test_another_certificate_key_server_or_authority_is_another_digest() -> None:
     one = text()
 
-    assert access.from_kubeconfig(one).digest == access.from_kubeconfig(one).digest
-    assert access.from_kubeconfig(one).digest != access.from_kubeconfig(text()).digest
+    assert credentials.from_kubeconfig(one).digest == credentials.from_kubeconfig(one).digest
+    assert credentials.from_kubeconfig(one).digest != credentials.from_kubeconfig(text()).digest
     moved = one.replace(b"far:6443", b"far:6444")
-    assert access.from_kubeconfig(one).digest != access.from_kubeconfig(moved).digest
+    assert credentials.from_kubeconfig(one).digest != credentials.from_kubeconfig(moved).digest
 
 
 async def test_a_file_is_read_and_read_again_and_no_key_stays(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_bytes(first := text())
 
-    who = await access.from_file(path)
+    who = await credentials.from_file(path)
 
     assert not who.is_outdated()
     assert who.renew
@@ -134,7 +134,7 @@ async def test_files_that_a_kubeconfig_names_are_followed(tmp_path: Path) -> Non
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(doc))
 
-    who = await access.from_file(path)
+    who = await credentials.from_file(path)
     assert not who.is_outdated()
     for name, content in zip(("tls.crt", "tls.key"), pair("us"), strict=True):
         (tmp_path / f"new-{name}").write_bytes(content)
@@ -149,9 +149,9 @@ async def test_a_context_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_bytes(text())
 
-    assert (await access.from_file(path, "now")).server == "https://far:6443"
+    assert (await credentials.from_file(path, "now")).server == "https://far:6443"
     with pytest.raises(errors.UnauthorizedError):
-        await access.from_file(path, "no such")
+        await credentials.from_file(path, "no such")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"text"])
@@ -163,7 +163,7 @@ async def test_a_file_that_is_no_kubeconfig_is_told_what_one_is(
 
     message = "needs YAML with clusters, users, contexts and current-context"
     with pytest.raises(errors.UnauthorizedError, match=message):
-        await access.from_file(path)
+        await credentials.from_file(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"a: b", b"[]", b"clusters: 1"])
@@ -172,9 +172,9 @@ async def test_a_file_that_makes_no_sense_is_one_error(tmp_path: Path, content: 
     path.write_bytes(content)
 
     with pytest.raises(errors.UnauthorizedError, match="kubeconfig"):
-        await access.from_file(path)
+        await credentials.from_file(path)
     with pytest.raises(errors.UnauthorizedError):
-        await access.from_file(tmp_path / "not there")
+        await credentials.from_file(tmp_path / "not there")
 
 
 async def test_the_server_is_always_verified(tmp_path: Path) -> None:
@@ -184,16 +184,16 @@ async def test_the_server_is_always_verified(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(doc))
 
     with pytest.raises(errors.UnauthorizedError, match="always verified"):
-        await access.from_file(path)
+        await credentials.from_file(path)
 
 
 @pytest.mark.skipif(
-    access.SERVICE_ACCOUNT.exists(),
+    credentials.SERVICE_ACCOUNT.exists(),
     reason="needs a machine without the service-account token that a pod has",
 )
 async def test_outside_a_pod_there_is_no_identity_of_one() -> None:
     with pytest.raises(errors.UnauthorizedError, match="identity of a pod"):
-        await access.discover(None)
+        await credentials.discover(None)
 
 
 async def test_the_identity_of_a_pod_follows_its_token_file(
@@ -205,7 +205,7 @@ async def test_the_identity_of_a_pod_follows_its_token_file(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
-    who = await access.of_pod(token, ca)
+    who = await credentials.of_pod(token, ca)
     assert (who.server, who.authorization) == ("https://10.0.0.1:443", "Bearer one")
     (tmp_path / "new").write_text("two")
     (tmp_path / "new").replace(token)
@@ -226,7 +226,7 @@ async def test_the_address_of_a_server_may_be_one_of_ipv6(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
 
-    assert (await access.of_pod(token, ca)).server == "https://[fd00::1]:443"
+    assert (await credentials.of_pod(token, ca)).server == "https://[fd00::1]:443"
 
 
 @pytest.mark.parametrize("empty", ["token", "ca.crt", "host"])
@@ -242,7 +242,7 @@ async def test_half_an_identity_of_a_pod_is_none(
         (tmp_path / empty).write_text("")
 
     with pytest.raises(errors.UnauthorizedError, match="identity of a pod"):
-        await access.of_pod(token, ca)
+        await credentials.of_pod(token, ca)
 
 
 def test_no_daemon_loads_the_kubernetes_package() -> None:
@@ -260,9 +260,9 @@ def test_no_daemon_loads_the_kubernetes_package() -> None:
 
 
 def test_only_loopback_is_spoken_to_without_tls() -> None:
-    assert access.plain("http://127.0.0.1:1").tls is None
+    assert credentials.plain("http://127.0.0.1:1").tls is None
     with pytest.raises(ValueError, match="must be https"):
-        access.plain("http://far.example:80")
+        credentials.plain("http://far.example:80")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ async def test_a_cluster_and_a_user_may_be_named_in_place_of_the_contexts(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(said))
 
-    who = await access.from_file(path, context, **names)
+    who = await credentials.from_file(path, context, **names)
 
     assert (who.server, who.authorization) == (server, f"Bearer {token}")
     assert who.namespace == ("shop" if context else "")
@@ -307,4 +307,4 @@ async def test_a_name_that_the_kubeconfig_lacks_is_said(
     path.write_bytes(text())
 
     with pytest.raises(errors.UnauthorizedError, match=names.get("cluster") or context):
-        await access.from_file(path, context, **names)
+        await credentials.from_file(path, context, **names)

@@ -17,10 +17,10 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from kube import access, client, errors, metrics, transport, wire
-from kube.access import Access
+from kube import client, credentials, errors, metrics, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.credentials import Access
 from kube.slim import Partial
 from tests.factories import config_map
 from tests.kube.running import Answer, Gate, serving, turns, until
@@ -73,7 +73,9 @@ async def stub() -> AsyncIterator[Stub]:
 
 @pytest.fixture
 async def cluster(stub: Stub) -> AsyncIterator[ClusterClient]:
-    async with client.connect(access.plain(stub.server), user_agent="pyliqo-test/1") as cluster:
+    async with client.connect(
+        credentials.plain(stub.server), user_agent="pyliqo-test/1"
+    ) as cluster:
         yield cluster
 
 
@@ -494,7 +496,7 @@ async def test_a_connection_that_breaks_in_an_event_is_no_bad_event(
 
 
 async def test_no_server_is_not_reachable(stub: Stub) -> None:
-    async with client.connect(access.plain("http://127.0.0.1:9")) as nobody:
+    async with client.connect(credentials.plain("http://127.0.0.1:9")) as nobody:
         with pytest.raises(errors.NotReachableError):
             await nobody.get(keys.CONFIG_MAP, WEB)
 
@@ -688,7 +690,7 @@ def renewing(server: str, *tokens: str) -> Access:
         token = rest.pop(0) if len(rest) > 1 else rest[0]
         return dataclasses.replace(first, authorization=f"Bearer {token}", renew=renew)
 
-    first = dataclasses.replace(access.plain(server, f"Bearer {rest.pop(0)}"), renew=renew)
+    first = dataclasses.replace(credentials.plain(server, f"Bearer {rest.pop(0)}"), renew=renew)
     return first
 
 
@@ -727,7 +729,7 @@ async def test_whoever_waits_for_a_server_is_told_that_we_are_somebody_else_for_
             await cluster.create(keys.CONFIG_MAP, config_map())
         assert told == ["Bearer new"]
 
-        other = dataclasses.replace(access.plain(stub.server, "Bearer other"), digest="other")
+        other = dataclasses.replace(credentials.plain(stub.server, "Bearer other"), digest="other")
         cluster.replace(other)
         cluster.replace(other)
         await turns()  # whom it replaced ends
@@ -747,14 +749,14 @@ async def test_another_identity_ends_watches_and_lets_calls_finish(stub: Stub) -
         await asyncio.Event().wait()
         return response
 
-    async with client.connect(access.plain(stub.server, "Bearer old")) as cluster:
+    async with client.connect(credentials.plain(stub.server, "Bearer old")) as cluster:
         stub.answers = [endless, slow]
         events = cluster.watch(Selection(keys.CONFIG_MAP, Object), "5")
         await anext(events)
         call = asyncio.ensure_future(cluster.get(keys.CONFIG_MAP, WEB))
         await held.wait()
 
-        other = dataclasses.replace(access.plain(stub.server, "Bearer new"), digest="other")
+        other = dataclasses.replace(credentials.plain(stub.server, "Bearer new"), digest="other")
         cluster.replace(other)
 
         with pytest.raises(StopAsyncIteration):  # an end, and no failure that costs a pause

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from certs import listener, pki
-from kube import access, client, clock, errors, plugin
+from kube import client, clock, credentials, errors, plugin
 from sandbox import binaries
 from tests.kube.running import serving
 
@@ -407,7 +407,7 @@ async def test_a_server_meets_who_the_kubeconfig_says_or_nobody(name: str, tmp_p
         path = written(row, tmp_path, servers)
         said = ""
         try:
-            who = await access.from_file(Path(path), **row.flags)
+            who = await credentials.from_file(Path(path), **row.flags)
             async with client.connect(who, user_agent="t") as cluster:
                 await cluster.get_text("/livez")
         except (errors.UnauthorizedError, errors.NotReachableError) as error:
@@ -462,9 +462,9 @@ async def test_a_token_file_and_a_login_that_ends_are_read_again(tmp_path: Path)
     path, token = tmp_path / "config", tmp_path / "token"
 
     path.write_text(alone(login(script.replace("UNTIL", soon))))
-    assert not (await access.from_file(path)).is_outdated()
+    assert not (await credentials.from_file(path)).is_outdated()
     path.write_text(alone(login(script.replace("UNTIL", "2020-01-01T00:00:00Z"))))
-    ended = await access.from_file(path)
+    ended = await credentials.from_file(path)
     assert ended.is_outdated()
     assert ended.renew
     assert (await ended.renew()).authorization == "Bearer got"
@@ -472,7 +472,7 @@ async def test_a_token_file_and_a_login_that_ends_are_read_again(tmp_path: Path)
 
     path.write_text(alone({"tokenFile": "token"}))
     token.write_text("one")
-    filed = await access.from_file(path)
+    filed = await credentials.from_file(path)
     assert not filed.is_outdated()
     (tmp_path / "new").write_text("two")
     (tmp_path / "new").replace(token)
@@ -488,7 +488,7 @@ async def test_a_plugin_is_told_the_cluster_if_it_asks(tmp_path: Path) -> None:
     cluster = {"extensions": [extension], "tls-server-name": "rome.example"}
     (tmp_path / "config").write_text(alone(login(script, provideClusterInfo=True), **cluster))
 
-    await access.from_file(tmp_path / "config")
+    await credentials.from_file(tmp_path / "config")
 
     asked = yaml.safe_load(told.read_text())
     assert (asked["kind"], asked["apiVersion"]) == ("ExecCredential", EXEC)
@@ -502,7 +502,7 @@ async def test_a_plugin_is_told_the_cluster_if_it_asks(tmp_path: Path) -> None:
 def test_another_to_act_as_is_another_identity(tmp_path: Path) -> None:
     def digest(**user: Any) -> str:
         (tmp_path / "config").write_text(alone({"token": "t", **user}))
-        return asyncio.run(access.from_file(tmp_path / "config")).digest
+        return asyncio.run(credentials.from_file(tmp_path / "config")).digest
 
     found = [digest(), digest(**{"as": "a"}), digest(**{"as": "b"})]
     assert len(set(found)) == 3
@@ -519,6 +519,6 @@ def test_a_hint_writes_nothing_to_the_terminal_but_text(tmp_path: Path) -> None:
     (tmp_path / "config").write_text(alone(user))
 
     with pytest.raises(errors.UnauthorizedError) as refused:
-        asyncio.run(access.from_file(tmp_path / "config"))
+        asyncio.run(credentials.from_file(tmp_path / "config"))
 
     assert str(refused.value).endswith("\n\nType [1mthis.")

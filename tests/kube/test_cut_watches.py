@@ -13,7 +13,7 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client
+from kube import client, credentials
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
@@ -122,7 +122,7 @@ async def followed(cut: Cut, cluster: ClusterClient) -> list[tuple[str, str]]:
 async def test_wherever_a_watch_is_cut_all_is_told_once(
     server: Cutting, *, is_broken: bool, every: int
 ) -> None:
-    async with client.connect(access.plain(server.server)) as cluster:
+    async with client.connect(credentials.plain(server.server)) as cluster:
         for at in range(0, len(lines("5")) + 1, every):
             cut = Cut(at, is_broken=is_broken)
             server.cuts[cut.of.labels] = cut

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import access, peer
+from kube import credentials, peer
 from kube.cluster import Selection
-from kube.peer import Peer
+from kube.peer import PeerCluster
 from kube.slim import Packed, Partial
 from kube.untrusted import decode, schemas
 from kube.wire import UntrustedBytes
@@ -118,7 +118,7 @@ def test_of_other_kinds_all_but_endless_depth_passes() -> None:
 
 
 @pytest.fixture
-async def liar() -> AsyncIterator[Peer]:
+async def liar() -> AsyncIterator[PeerCluster]:
     """Yield the client of a peer that answers all with the same lie."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -128,12 +128,15 @@ async def liar() -> AsyncIterator[Peer]:
             return web.json_response({"metadata": {"resourceVersion": "9"}, "items": [LIE]})
         return web.json_response(LIE)
 
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="x") as found,
+    ):
         yield found
 
 
 async def test_whatever_a_peer_answers_passes_the_door(
-    liar: Peer, caplog: pytest.LogCaptureFixture
+    liar: PeerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = {"apiVersion": "v1", "kind": "Pod", **BELIEVED}
     of = Selection(keys.POD, Object, "shop-rome")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kube import environment
+from kube import credentials
 
 PROXY = "http://proxy.example:3128"
 
@@ -35,12 +35,12 @@ def test_a_server_is_reached_by_the_proxy_but_for_what_is_named(
 ) -> None:
     variables = {"HTTPS_PROXY": PROXY, "NO_PROXY": direct}
 
-    assert environment.proxy(server, variables) == expected
+    assert credentials.proxy_for(server, variables) == expected
     lower = {name.lower(): value for name, value in variables.items()}
-    assert environment.proxy(server, lower) == expected
+    assert credentials.proxy_for(server, lower) == expected
 
 
 def test_it_may_be_named_without_a_scheme_and_by_none() -> None:
-    assert environment.proxy("https://a.example", {"HTTPS_PROXY": "p:1"}) == "http://p:1"
-    assert environment.proxy("https://a.example", {"HTTP_PROXY": PROXY}) == ""
-    assert environment.proxy("https://a.example", {}) == ""
+    assert credentials.proxy_for("https://a.example", {"HTTPS_PROXY": "p:1"}) == "http://p:1"
+    assert credentials.proxy_for("https://a.example", {"HTTP_PROXY": PROXY}) == ""
+    assert credentials.proxy_for("https://a.example", {}) == ""

@@ -8,9 +8,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Kind, Object
-from kube import errors
-from kube import gate as gate_
-from kube.gate import Gate, NotAllowedError, Right, UnauthenticatedError, User
+from kube import authz, errors
+from kube.authz import Authorizer, NotAuthorizedError, Right, UnauthenticatedError, User
 from tests.fakes import FakeCluster
 
 LOGS = (Right("get", "proxy"),)
@@ -50,7 +49,7 @@ def test_a_certificate_names_user_and_groups() -> None:
             (("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "me"),),
         )
     }  # fmt: skip
-    assert gate_.subject(certificate) == User("me", ("a", "b", "system:authenticated"))
+    assert authz.subject(certificate) == User("me", ("a", "b", "system:authenticated"))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_a_certificate_names_user_and_groups() -> None:
 )
 def test_a_certificate_without_one_name_names_nobody(subject: object) -> None:
     with pytest.raises(UnauthenticatedError):
-        gate_.subject({"subject": subject})
+        authz.subject({"subject": subject})
 
 
 @pytest.mark.parametrize("header", ["", "Basic eDp5", "Bearer", "Bearer ", "Bearer wrong"])
@@ -66,14 +65,14 @@ async def test_nobody_we_know(header: str) -> None:
     cluster = FakeCluster()
     cluster.answers[keys.TOKEN_REVIEW] = knows("right")
     with pytest.raises(UnauthenticatedError):
-        await Gate(cluster, "milan").user(None, header)
+        await Authorizer(cluster, "milan").user(None, header)
 
 
 async def test_a_token_is_reviewed_and_remembered() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.TOKEN_REVIEW] = knows("right")
     clock = Clock()
-    gate = Gate(cluster, "milan", clock=clock)
+    gate = Authorizer(cluster, "milan", clock=clock)
 
     for seconds in (0, 100, 30):
         clock.now += seconds
@@ -86,7 +85,7 @@ async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
     clock = Clock()
-    gate = Gate(cluster, "milan", clock=clock)
+    gate = Authorizer(cluster, "milan", clock=clock)
 
     await gate.check(ADMIN, LOGS)
     clock.now += 119
@@ -98,7 +97,7 @@ async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
 
     for seconds, expected in ((0, 3), (29, 3), (2, 4)):
         clock.now += seconds
-        with pytest.raises(NotAllowedError, match="get nodes/proxy"):
+        with pytest.raises(NotAuthorizedError, match="get nodes/proxy"):
             await gate.check(User("mallory"), LOGS)
         assert asked(cluster) == expected
 
@@ -109,7 +108,7 @@ async def test_many_who_want_to_know_the_same_at_once_ask_once() -> None:
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
     cluster.answers[keys.TOKEN_REVIEW] = knows("right")
     clock = Clock()
-    gate = Gate(cluster, "milan", clock=clock)
+    gate = Authorizer(cluster, "milan", clock=clock)
 
     for time in (1, 2):
         await asyncio.gather(*(gate.check(ADMIN, LOGS) for _ in range(200)))
@@ -126,7 +125,7 @@ async def test_many_who_want_to_know_the_same_at_once_ask_once() -> None:
 async def test_who_gives_up_takes_the_answer_from_nobody() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
-    gate = Gate(cluster, "milan")
+    gate = Authorizer(cluster, "milan")
 
     first, second = (asyncio.create_task(gate.check(ADMIN, LOGS)) for _ in range(2))
     while not asked(cluster):  # noqa: ASYNC110  # the first one is asking
@@ -142,11 +141,11 @@ async def test_a_question_that_could_not_be_asked_is_asked_again() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
     cluster.fail("create", errors.NotReachableError("away"))
-    gate = Gate(cluster, "milan")
+    gate = Authorizer(cluster, "milan")
 
     both = (gate.check(ADMIN, LOGS) for _ in range(2))
     said = await asyncio.gather(*both, return_exceptions=True)
-    assert any(isinstance(one, NotAllowedError) for one in said)
+    assert any(isinstance(one, NotAuthorizedError) for one in said)
     await gate.check(ADMIN, LOGS)
 
 
@@ -155,7 +154,7 @@ async def test_one_of_several_rights_suffices() -> None:
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
         "allowed": review["spec"]["resourceAttributes"]["subresource"] == "proxy"
     }
-    await Gate(cluster, "milan").check(ADMIN, (Right("get", "pods"), Right("get", "proxy")))
+    await Authorizer(cluster, "milan").check(ADMIN, (Right("get", "pods"), Right("get", "proxy")))
 
 
 async def test_a_path_is_no_resource() -> None:
@@ -164,18 +163,18 @@ async def test_a_path_is_no_resource() -> None:
         "allowed": review["spec"].get("nonResourceAttributes")
         == {"verb": "get", "path": "/metrics"}
     }
-    gate = Gate(cluster)
+    gate = Authorizer(cluster)
 
     await gate.check(ADMIN, (Right("get", path="/metrics"),))
-    with pytest.raises(NotAllowedError, match="needs create /metrics"):
+    with pytest.raises(NotAuthorizedError, match="needs create /metrics"):
         await gate.check(ADMIN, (Right("create", path="/metrics"),))
 
 
 async def test_it_fails_closed_when_nobody_can_be_asked() -> None:
     cluster = FakeCluster()
     cluster.fail("create", errors.NotReachableError("away"), times=9)
-    gate = Gate(cluster, "milan")
-    with pytest.raises(NotAllowedError):
+    gate = Authorizer(cluster, "milan")
+    with pytest.raises(NotAuthorizedError):
         await gate.check(ADMIN, LOGS)
     with pytest.raises(UnauthenticatedError):
         await gate.user(None, "Bearer right")
@@ -202,11 +201,11 @@ class Busy(FakeCluster):
 async def test_a_flood_of_tokens_takes_a_few_requests_at_once_and_all_are_judged() -> None:
     cluster = Busy()
     cluster.answers[keys.TOKEN_REVIEW] = knows("t7")
-    gate = Gate(cluster)
+    gate = Authorizer(cluster)
 
     found = await asyncio.gather(
         *(gate.user(None, f"Bearer t{number}") for number in range(40)), return_exceptions=True
     )
 
     assert [number for number, one in enumerate(found) if isinstance(one, User)] == [7]
-    assert cluster.most == gate_.REVIEWS_AT_ONCE
+    assert cluster.most == authz.REVIEWS_AT_ONCE

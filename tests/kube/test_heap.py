@@ -9,7 +9,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Object
-from kube import heap
+from kube import memory
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Informer
@@ -21,7 +21,7 @@ from tests.kube.running import running, until
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
     """Let nothing be collected but what the module collects."""
-    heap.settle()
+    memory.settle()
     gc.disable()
     yield
     gc.enable()
@@ -40,28 +40,28 @@ async def came_and_went() -> weakref.ref[Informer[Object]]:
 async def test_what_was_followed_is_collected_soon_after_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.01)
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
     gone = await came_and_went()
 
-    async with running(heap.give_back_for_ever()):
+    async with running(memory.give_back_for_ever()):
         await until(lambda: gone() is None)
 
-    assert not heap.owes()
+    assert not memory.owes()
 
 
 async def test_what_was_there_when_caches_were_filled_is_collected_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heap, "GIVE_BACK_S", 0.01)
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
     informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
     scope = Scope([Followed(informer, CachedCluster(FakeCluster()))])
     async with running(scope.run(begin=lambda: None, end=lambda: None)):
         await until(informer.synced.is_set)
-        heap.settle()
+        memory.settle()
         gone = weakref.ref(informer)
         del informer, scope
 
-    async with running(heap.give_back_for_ever()):
+    async with running(memory.give_back_for_ever()):
         await until(lambda: gone() is None)
 
 
@@ -70,13 +70,13 @@ async def test_while_nothing_ends_nothing_is_collected(monkeypatch: pytest.Monke
 
     async def hurry(seconds: float) -> None:
         nonlocal pauses
-        pauses += seconds == heap.GIVE_BACK_S
+        pauses += seconds == memory.GIVE_BACK_S
         await sleep(min(seconds, 0.001))
 
     monkeypatch.setattr(asyncio, "sleep", hurry)
     runs = sum(generation["collections"] for generation in gc.get_stats())
 
-    async with running(heap.give_back_for_ever()):
+    async with running(memory.give_back_for_ever()):
         await until(lambda: pauses > 2)
 
     assert sum(generation["collections"] for generation in gc.get_stats()) == runs

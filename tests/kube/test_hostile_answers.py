@@ -21,11 +21,11 @@ from aiohttp import web
 
 from apis import keys
 from apis.objects import Key, Object
-from kube import access, client, errors, peer, remotecommand, transport, wire
+from kube import client, credentials, errors, peer, remotecommand, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import MemoryQuota, Selection
 from kube.informer import Change, Informer
-from kube.peer import Peer
+from kube.peer import PeerCluster
 from kube.slim import Packed
 from kube.untrusted import decode
 from kube.untrusted.decode import PeerDecoder
@@ -200,7 +200,7 @@ async def test_a_cache_is_true_once_its_server_is_well(
     try:
         async with (
             serving(server.answer) as url,
-            client.connect(access.plain(url), user_agent="pyliqo-test/1") as cluster,
+            client.connect(credentials.plain(url), user_agent="pyliqo-test/1") as cluster,
             running(informer.run(cluster)),
         ):
             await until(lambda: not server.left, within_s=120)
@@ -236,7 +236,7 @@ async def test_no_answer_sends_a_request_or_a_websocket_elsewhere(status: int) -
 
         async with (
             serving(away) as url,
-            client.connect(access.plain(url), user_agent="tests") as cluster,
+            client.connect(credentials.plain(url), user_agent="tests") as cluster,
         ):
             with pytest.raises(errors.KubeError):
                 await cluster.get_live(keys.SECRET, Key("ns", "a"))
@@ -293,7 +293,7 @@ async def test_a_ping_takes_no_answer_without_end() -> None:
     taken = Taken()
     async with (
         serving(taken.without_end) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         with pytest.raises(errors.NotReachableError, match="larger than"):
             await cluster.ping()
@@ -311,7 +311,7 @@ async def test_a_pulse_and_a_command_take_no_frame_of_a_tebibyte() -> None:
     async with (
         asyncio.timeout(60),
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         async with cluster.pulse(Selection(keys.SECRET, dict)) as beat:
             assert not await beat.follow(lambda: None), "the watch is over"
@@ -341,7 +341,7 @@ async def test_what_was_not_asked_for_reaches_nobody() -> None:
     of = Selection(keys.SECRET, dict, "ns")
     async with (
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         assert list((await cluster.list(of)).items) == [A]
         assert [each.key async for each in cluster.watch(of, "1")] == [A]
@@ -373,7 +373,7 @@ async def test_of_what_the_consumer_does_not_have_no_more_is_kept_than_where_it_
         informer = Informer(of, clock=time, dice=lambda: 1.0, sleep=time.sleep)
         async with (
             serving(answer) as url,
-            peer.connect(access.plain(url), user_agent="tests") as cluster,
+            peer.connect(credentials.plain(url), user_agent="tests") as cluster,
             running(informer.run(cluster)),
         ):
             await until(lambda: informer.too_much or len(informer.items()) > 21, within_s=30)
@@ -408,7 +408,7 @@ async def test_what_is_kept_of_a_peer_is_counted_together_and_given_back() -> No
     )
     async with (
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         kept.used = 9_000
         async with running(second.run(cluster)):
@@ -438,7 +438,7 @@ async def test_lists_that_arrive_at_once_are_counted_together_and_given_back() -
 
     async with (
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         lists = (
             cluster.list(Selection(kind, Packed, "ns", kept=kept))
@@ -480,13 +480,16 @@ async def test_many_lists_and_watches_that_wait_keep_nothing_of_what_was_said_la
         nonlocal told
         told += change.new is None
 
-    def follow(of: Selection[Object], cluster: Peer) -> Coroutine[Any, Any, None]:
+    def follow(of: Selection[Object], cluster: PeerCluster) -> Coroutine[Any, Any, None]:
         informer = Informer(of)
         informer.subscribe(see)
         return informer.run(cluster)
 
     of = Selection(keys.SECRET, Object, "ns")
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="x") as found,
+    ):
         tracemalloc.start()
         try:
             packed = Selection(keys.SECRET, Packed, "ns", keeps=A.__eq__)
@@ -504,7 +507,7 @@ async def test_many_lists_and_watches_that_wait_keep_nothing_of_what_was_said_la
 async def test_a_page_that_is_too_large_is_asked_for_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Peer, "_most_answer", 2**16)
+    monkeypatch.setattr(PeerCluster, "_most_answer", 2**16)
     items = [
         {"metadata": {"namespace": "ns", "name": f"m{number:03}"}, "x": "y" * 4_000}
         for number in range(40)
@@ -518,7 +521,10 @@ async def test_a_page_that_is_too_large_is_asked_for_in_parts(
         metadata = {"resourceVersion": "1", "continue": rest}
         return web.json_response({"metadata": metadata, "items": items[begin : begin + limit]})
 
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="x") as found,
+    ):
         assert len((await found.list(Selection(keys.SECRET, Object, "ns"))).items) == len(items)
     assert limits == [500, 62, 7, 7, 7, 7, 7, 7]
 
@@ -529,7 +535,10 @@ async def test_an_object_of_a_million_parts_is_not_decoded() -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.Response(body=parts, content_type="application/json")
 
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="x") as found,
+    ):
         with pytest.raises(errors.NotReachableError, match="not a JSON object"):
             await found.get(keys.SECRET, Key("ns", "a"))
 
@@ -538,7 +547,7 @@ async def test_an_object_of_a_peer_that_is_larger_than_any_server_stores_is_not_
     """A page may have 16 MiB; of objects many workers hold one each."""
     large = body(json.dumps({**TRUTH, "data": {"x": "y" * 5 * MIB}}).encode())
 
-    async with serving(large) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with serving(large) as url, peer.connect(credentials.plain(url), user_agent="x") as found:
         with pytest.raises(errors.LargerError):
             await found.get(keys.SECRET, Key("ns", "a"))
 
@@ -562,7 +571,10 @@ async def test_a_large_answer_that_does_not_go_on_lets_others_have_their_turn(
         await asyncio.sleep(60)
         return response
 
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="x") as found:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="x") as found,
+    ):
 
         async def follow() -> None:
             async for _ in found.watch(Selection(keys.SECRET, Object, "ns"), "1"):
@@ -603,7 +615,7 @@ async def test_an_answer_that_breaks_off_leaves_nothing_behind(verb: str) -> Non
     try:
         async with (
             serving(answer) as url,
-            peer.connect(access.plain(url), user_agent="tests") as cluster,
+            peer.connect(credentials.plain(url), user_agent="tests") as cluster,
             running(informer.run(cluster)),
         ):
             await until(lambda: len(time.slept) >= failures, within_s=60)
@@ -618,7 +630,7 @@ async def measured(act: Answer, ask: Callable[[ClusterClient], Awaitable[object]
     """Return how many bytes it takes here to ``ask`` a server that answers by ``act``."""
     async with (
         serving(act) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
     ):
         tracemalloc.start()
         try:
@@ -665,7 +677,7 @@ async def test_what_changed_before_a_list_that_is_too_much_is_told_after_it() ->
     seen: list[tuple[str, str]] = []
     async with (
         serving(answer) as url,
-        client.connect(access.plain(url), user_agent="tests") as cluster,
+        client.connect(credentials.plain(url), user_agent="tests") as cluster,
         running(informer.run(cluster)),
     ):
         await until(informer.synced.is_set, within_s=30)
@@ -704,7 +716,10 @@ async def test_brackets_in_a_text_are_no_parts_and_one_object_that_is_too_much_h
         said = named.get(request.path.rpartition("/")[2])
         return web.json_response(said or {"metadata": {"resourceVersion": "1"}, "items": items})
 
-    async with serving(answer) as url, peer.connect(access.plain(url), user_agent="t") as cluster:
+    async with (
+        serving(answer) as url,
+        peer.connect(credentials.plain(url), user_agent="t") as cluster,
+    ):
         listing = await cluster.list(Selection(keys.CONFIG_MAP, Packed, "ns"))
         read = await cluster.get(keys.CONFIG_MAP, Key("ns", "text"))
         with pytest.raises(errors.UnreadableError) as refused:

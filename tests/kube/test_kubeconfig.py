@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube import access, kubeconfig
+from kube import credentials, kubeconfig
 from kube.kubeconfig import MAX_BYTES, KubeconfigError
 
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n").decode()
@@ -143,7 +143,7 @@ def test_whatever_else_it_says_is_refused_by_name(
             kubeconfig.parse(text.encode())
         assert sentence in str(caught.value)
         with pytest.raises(KubeconfigError):
-            access.from_kubeconfig(text.encode())
+            credentials.from_kubeconfig(text.encode())
         assert PEM not in str(caught.value)
 
 
@@ -184,13 +184,13 @@ def test_no_program_is_run_and_no_file_made(tmp_path: Path) -> None:
     user(doc)["exec"] = {**run, "args": [str(canary)], "interactiveMode": "Never"}
 
     with pytest.raises(KubeconfigError):
-        access.from_kubeconfig(yaml.safe_dump(doc).encode())
+        credentials.from_kubeconfig(yaml.safe_dump(doc).encode())
 
     assert not canary.exists()
 
 
 def test_certificates_that_cannot_be_read_are_refused_without_being_quoted() -> None:
     with pytest.raises(KubeconfigError, match="cannot be read") as caught:
-        access.from_kubeconfig(yaml.safe_dump(document()).encode())
+        credentials.from_kubeconfig(yaml.safe_dump(document()).encode())
 
     assert caught.value.__cause__ is None

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from kube.pulse import DOUBT_TURNS, SILENT_TURNS, Pulse
+from kube.reachability import DOUBT_TURNS, SILENT_TURNS, PingMonitor
 from tests.kube.running import until
 
 TURN_S = 0.005
@@ -32,8 +32,8 @@ class Socket:
             yield said
 
 
-def pulse(socket: Socket, *, is_current: Callable[[], bool] = lambda: True) -> Pulse:
-    return Pulse(socket, is_current)  # type: ignore[arg-type]
+def pulse(socket: Socket, *, is_current: Callable[[], bool] = lambda: True) -> PingMonitor:
+    return PingMonitor(socket, is_current)  # type: ignore[arg-type]
 
 
 async def test_one_that_answers_is_never_doubted_and_ends_by_itself() -> None:

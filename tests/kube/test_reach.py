@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kube.reach import Reach
+from kube.reachability import Reachability
 
 
 async def test_a_probe_that_raises_is_followed_by_the_next() -> None:
@@ -14,7 +14,7 @@ async def test_a_probe_that_raises_is_followed_by_the_next() -> None:
             raise causes.pop()
         return True
 
-    reach = Reach(probe, lambda: None)
+    reach = Reachability(probe, lambda: None)
     reach.subscribe(returned.set)
     reach.doubt()
 

@@ -13,7 +13,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from certs import listener, pki
-from kube import access, client, clock, errors
+from kube import client, clock, credentials, errors
 from kube.cluster import Selection
 from sandbox import documents
 from tests.kube.running import Gate
@@ -93,13 +93,13 @@ async def serving(
         yield server, listening.sockets[0].getsockname()[1]
 
 
-def identity(port: int, ca: pki.KeyPair = CA) -> access.Access:
+def identity(port: int, ca: pki.KeyPair = CA) -> credentials.Access:
     own = pki.issue(CA, common_name="vk", client=True, now=NOW, lifetime=DAY)
     text = documents.kubeconfig(
         cluster="milan", server=f"https://127.0.0.1:{port}", ca=ca.certificate, user="vk",
         pair=(own.certificate, own.key),
     )  # fmt: skip
-    return access.from_kubeconfig(text.encode())
+    return credentials.from_kubeconfig(text.encode())
 
 
 async def ask(port: int, ca: pki.KeyPair = CA) -> object:
@@ -174,7 +174,7 @@ LISTENERS: Final[dict[str, Callable[[str], ssl.SSLContext]]] = {
 @pytest.mark.parametrize("listens", LISTENERS)
 def test_a_listener_verifies_clients_of_an_authority_without_key_identifiers(listens: str) -> None:
     def come(ca: pki.KeyPair, now: dt.datetime = NOW, *, client: bool = True) -> None:
-        context = access.trusting(CA.certificate)
+        context = credentials.trusting(CA.certificate)
         own = pki.issue(
             ca, common_name="api", client=client, server=not client, now=now, lifetime=DAY
         )
@@ -201,7 +201,7 @@ def test_every_context_verifies_as_go_does() -> None:
         if "SSLContext(" in line or "create_default_context(" in line
     }
     assert {name for name, line in found if "verifying(" not in line} == {
-        "kube/access.py",  # trusting, which is how clients verify
+        "kube/credentials.py",  # trusting, which is how clients verify
         "kube/connection.py",  # who trusts nobody
     }
 

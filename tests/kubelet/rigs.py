@@ -16,10 +16,10 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from certs import listener, pki
 from certs.listener import Server
-from kube.access import Access
+from kube.authz import Authorizer
 from kube.client import ClusterClient
 from kube.cluster import Cluster
-from kube.gate import Gate
+from kube.credentials import Access
 from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
 from kubelet.forge.mapping import MappingState, NamespaceMapping
@@ -187,7 +187,7 @@ async def between(
     async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(
             NODE, local, remote, namespaces,
-            pods_here=lambda: pods, gate=Gate(local, NODE),
+            pods_here=lambda: pods, gate=Authorizer(local, NODE),
         )  # fmt: skip
         apart, likeness = Apart("kubelet-api"), Likeness(client)
         api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)

@@ -13,7 +13,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Kind
-from kube import access, client, errors
+from kube import client, credentials, errors
 from kube.cluster import Cluster
 from kubelet.node import PingReconciler, ProviderHealth
 from sandbox.controlplane import Plane
@@ -115,7 +115,7 @@ async def test_whatever_answers_are_lost_a_pod_lives_once(world: World) -> None:
 @pytest.mark.cluster
 async def test_a_link_that_flaps_is_one_verdict_a_real_outage(plane: Plane, gate: Gate) -> None:
     """Pings of a real API server through a port that is shut and opened; its Node has the last."""
-    who = await access.from_file(plane.kubeconfig)
+    who = await credentials.from_file(plane.kubeconfig)
     through = dataclasses.replace(who, server=f"https://127.0.0.1:{gate.port}")
     changes: list[bool] = []
     health = ProviderHealth(lambda found: changes.append(found.is_reachable), successes=2)

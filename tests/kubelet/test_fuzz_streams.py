@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Kind, Object
-from kube import access, errors, peer
+from kube import credentials, errors, peer
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.reconcile import TerminalError
@@ -160,7 +160,7 @@ async def survive(said: dict[Kind, list[Event]]) -> None:
 
     async with (
         serving(answer) as url,
-        peer.connect(access.plain(url), user_agent="tests") as there,
+        peer.connect(credentials.plain(url), user_agent="tests") as there,
         running(*(informer.run(there) for informer in informers)) as tasks,
         asyncio.timeout(PATIENCE_S),
     ):

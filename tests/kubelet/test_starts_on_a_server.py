@@ -17,7 +17,7 @@ from aiohttp import web
 from apis import keys, objects
 from apis.objects import Key
 from kube import client
-from kube.access import Access
+from kube.credentials import Access
 from sandbox.controlplane import Plane
 from tests.kubelet.milan import Milan
 from tests.kubelet.sites import Site, eventually

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs import listener
-from kube import access, errors
-from kube.access import Access
+from kube import credentials, errors
+from kube.credentials import Access
 from kubelet import streams, tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
@@ -282,7 +282,7 @@ async def _dialled(said: list[bytes]) -> None:
         writer.close()
 
     there = await asyncio.start_server(provider, "127.0.0.1", 0)
-    who = access.plain(f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}")
+    who = credentials.plain(f"http://127.0.0.1:{there.sockets[0].getsockname()[1]}")
     async with there:
         for _ in said:
             try:

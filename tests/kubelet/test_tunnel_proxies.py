@@ -13,7 +13,7 @@ import pytest
 
 from certs import listener, pki
 from kube import client, clock
-from kube.access import Access
+from kube.credentials import Access
 from kube.errors import NotReachableError
 from kubelet import tunnel
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from apis.objects import Key
-from kube.gate import Gate
+from kube.authz import Authorizer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import AT_ONCE, Lookups
 from kubelet.room import PodHere
@@ -34,4 +34,4 @@ async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
 
 def lookups_of(pods: Mapping[Key, PodHere]) -> Lookups:
     home = FakeCluster()
-    return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Gate(home, NODE))
+    return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Authorizer(home, NODE))

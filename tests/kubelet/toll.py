@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 
 from certs import listener, pki
-from kube import access, clock
+from kube import clock, credentials
 from sandbox import documents
 from sandbox.controlplane import Plane
 from tests.kube.running import whole_session
@@ -48,7 +48,7 @@ class Toll:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Let requests through while inside."""
-        who = await access.from_file(self._plane.kubeconfig)
+        who = await credentials.from_file(self._plane.kubeconfig)
         app = web.Application(client_max_size=2**24)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         async with whole_session(auto_decompress=False) as session:
@@ -87,7 +87,7 @@ class Toll:
         return context
 
     async def _pass(
-        self, request: web.Request, session: aiohttp.ClientSession, who: access.Access
+        self, request: web.Request, session: aiohttp.ClientSession, who: credentials.Access
     ) -> web.StreamResponse:
         if self._is_first_version(request):
             return web.json_response({"message": "not yet"}, status=500)

@@ -14,7 +14,7 @@ from apis import keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, kubeconfig, pki
-from kube import access
+from kube import credentials
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
 from liqoctl import clusters, options, output
@@ -242,7 +242,7 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
 async def test_a_peering_user_knows_its_namespace_by_its_kubeconfig(named_in: str) -> None:
     """It may not list namespaces, nor get those of others."""
     fake = cast("Any", FakeCluster())
-    fake.access = replace(access.plain("http://127.0.0.1:1"), namespace=named_in)
+    fake.access = replace(credentials.plain("http://127.0.0.1:1"), namespace=named_in)
     name = named_in if named_in == "for-rome" else "liqo-tenant-rome"
     made = named(
         keys.NAMESPACE, Key("", name), metadata={"labels": {keys.REMOTE_CLUSTER_ID: "rome"}}

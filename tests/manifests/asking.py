@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from apis import allowlist, keys
 from apis.objects import Key, Kind, Object, key_of, named
-from kube import access, wire
+from kube import credentials, wire
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
@@ -155,7 +155,7 @@ class Provider:
 
 @functools.cache
 def _tls(pki: Path) -> ssl.SSLContext:
-    context = access.trusting((pki / "ca.crt").read_bytes())
+    context = credentials.trusting((pki / "ca.crt").read_bytes())
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     return context
 

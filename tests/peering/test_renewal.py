@@ -23,9 +23,10 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from certs import pki
 from controllers.peers.foreigncluster import forge as foreigncluster
-from kube import access, client, clock, errors, peer
+from kube import client, clock, errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.credentials import from_kubeconfig
 from sandbox import credentials
 from tests.peering import world
 from tests.peering.world import Member, World
@@ -246,7 +247,7 @@ def trust(member: Member, authorities: bytes) -> None:
 
 def _trusted(both: World) -> set[bytes]:
     """Return by which authorities rome's identities know milan."""
-    return {access.from_kubeconfig(_kubeconfig(both, one)).ca for one in IDENTITIES}
+    return {from_kubeconfig(_kubeconfig(both, one)).ca for one in IDENTITIES}
 
 
 def _served_by(member: Member) -> str:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kube import access
-from kube.access import Access
+from kube import credentials
+from kube.credentials import Access
 
 
 class Recorder:
@@ -58,8 +58,8 @@ class Recorder:
 @contextlib.asynccontextmanager
 async def recording(kubeconfig: Path) -> AsyncIterator[tuple[Access, bytearray]]:
     """Yield how to reach the API server of ``kubeconfig``, and what was sent to it so far."""
-    recorder = Recorder(await access.from_file(kubeconfig))
+    recorder = Recorder(await credentials.from_file(kubeconfig))
     async with await asyncio.start_server(recorder.serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        yield access.plain(f"http://127.0.0.1:{port}"), recorder.sent
+        yield credentials.plain(f"http://127.0.0.1:{port}"), recorder.sent
         await recorder.end()

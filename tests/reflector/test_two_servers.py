@@ -17,9 +17,9 @@ import pytest
 from apis import keys, reflection
 from apis.objects import Key, Object, named
 from apis.reflection import ReflectedKind
-from kube import access, client
-from kube.access import Access
+from kube import client, credentials
 from kube.client import ClusterClient
+from kube.credentials import Access
 from reflector.forge.contract import Settings
 from reflector.kinds import FORGES
 from reflector.namespaces import KindLoop, Namespaces, Rules
@@ -263,10 +263,10 @@ async def someone(provider: Plane, milan: ClusterClient, namespace: str) -> Acce
     await milan.create(keys.CLUSTER_ROLE_BINDING, binding)
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = await milan.post(keys.SERVICE_ACCOUNT, account, "token", body)
-    who = await access.from_file(provider.kubeconfig)
+    who = await credentials.from_file(provider.kubeconfig)
     return dataclasses.replace(
         who,
-        tls=access.trusting(who.ca),
+        tls=credentials.trusting(who.ca),
         authorization=f"Bearer {answer['status']['token']}",
         digest="another",
         renew=None,

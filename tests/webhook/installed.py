@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import access
+from kube import credentials
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents, policies
@@ -176,7 +176,7 @@ class Installed:
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
             pki = self.plane.files.pki
-            self._context = access.trusting((pki / "ca.crt").read_bytes())
+            self._context = credentials.trusting((pki / "ca.crt").read_bytes())
             self._context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
         return self._context
 

@@ -26,7 +26,7 @@ from apis import keys
 from apis.objects import Key, Object, named
 from certs import __main__ as certs
 from certs.rotation import Settings
-from kube import access, clock
+from kube import clock, credentials
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Change, Informer
@@ -312,7 +312,7 @@ class Load:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Create pods while inside; those that were begun are waited for."""
-        who = await access.from_file(self._kubeconfig)
+        who = await credentials.from_file(self._kubeconfig)
         connector = aiohttp.TCPConnector(limit=0, ssl=who.tls or False)
         async with aiohttp.ClientSession(who.server, connector=connector) as http:
             self._ends = False

@@ -14,8 +14,8 @@ from flask.testing import FlaskClient
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from kube.authz import NotAuthorizedError, UnauthenticatedError
 from kube.errors import NotReachableError
-from kube.gate import NotAllowedError, UnauthenticatedError
 from tests import factories
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
 from webhook import app, reviews, table, tls
@@ -310,7 +310,7 @@ def test_with_client_authentication_others_get_401(
 
 @pytest.mark.parametrize(
     ("error", "status"),
-    [(None, 200), (UnauthenticatedError("no token"), 401), (NotAllowedError("no right"), 403)],
+    [(None, 200), (UnauthenticatedError("no token"), 401), (NotAuthorizedError("no right"), 403)],
 )
 def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> None:
     def may_scrape(authorization: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.errors import KubeError
-from kube.heap import give_back
+from kube.memory import give_back
 from tests.fakes import FakeCluster
 from tests.kube.running import until
 from tests.webhook.reviews import body, offloading, patch_of

@@ -24,7 +24,7 @@ from kube import errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
-from kube.pulse import SILENT_S
+from kube.reachability import SILENT_S
 
 INTERVAL_S: Final = 5.0
 TIMEOUT_S: Final = 5.0

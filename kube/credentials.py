@@ -8,6 +8,7 @@ an OIDC login that has ended (18 MiB, 0.2 s), and nothing generated of it; no ke
 import contextlib
 import copy
 import hashlib
+import ipaddress
 import os
 import ssl
 import time
@@ -15,8 +16,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
 
-from kube import environment, kubeconfig
+from kube import kubeconfig
 from kube.errors import UnauthorizedError
 from kube.kubeconfig import Kubeconfig
 
@@ -145,7 +147,7 @@ async def _of_administrator(
             key,
             namespace=found.namespace,
             server_name=cluster.text("tls-server-name"),
-            proxy=cluster.text("proxy-url") or environment.proxy(found.server),
+            proxy=cluster.text("proxy-url") or proxy_for(found.server),
         ),
         renew=renew,
         stamp=(stamp, False),
@@ -208,7 +210,7 @@ def from_kubeconfig(text: bytes) -> Access:
         tls=tls,
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
-        proxy=said.proxy or environment.proxy(said.server),
+        proxy=said.proxy or proxy_for(said.server),
         namespace=said.namespace,
         ca=said.ca,
         digest=_digest(said.server, said.ca, said.certificate, said.key, said.server_name),
@@ -315,3 +317,55 @@ def _digest(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         whole.update(len(data).to_bytes(8, "big") + data)
     return whole.hexdigest()
+
+
+# The proxy that the environment names -------------------------------------------------------------
+
+
+def proxy_for(server: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the proxy for the API server ``server``, empty if it is reached directly.
+
+    Loopback addresses are always reached directly.
+    """
+    said = urlsplit(server)
+    name = "HTTPS_PROXY" if said.scheme == "https" else "HTTP_PROXY"
+    found = environment.get(name) or environment.get(name.lower()) or ""
+    direct = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
+    host = (said.hostname or "").rstrip(".")
+    port = said.port or (443 if said.scheme == "https" else 80)
+    patterns = [one for one in map(str.strip, direct.lower().split(",")) if one]
+    if not found or host == "localhost" or _is_direct(host, port, patterns):
+        return ""
+    return found if "://" in found else f"http://{found}"
+
+
+def _is_direct(host: str, port: int, patterns: list[str]) -> bool:
+    hosts = [host_ for host_, port_ in map(_parted, patterns) if port_ in {"", str(port)}]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return any(_is_named(host, one) for one in hosts)
+    return address.is_loopback or any(_holds(one, address) for one in hosts)
+
+
+def _parted(pattern: str) -> tuple[str, str]:
+    """Return host and port of ``pattern``; the port is empty where it names none."""
+    if pattern.startswith("["):
+        host, _, port = pattern[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = pattern.partition(":")
+    return (host, port) if port.isdecimal() else (pattern, "")
+
+
+def _is_named(host: str, pattern: str) -> bool:
+    domain = pattern.removeprefix("*").removeprefix(".")
+    return pattern == "*" or (bool(domain) and (host == domain or host.endswith(f".{domain}")))
+
+
+def _holds(pattern: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if pattern == "*":
+        return True
+    try:
+        return address in ipaddress.ip_network(pattern, strict=False)
+    except ValueError:
+        return False

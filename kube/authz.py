@@ -57,11 +57,11 @@ class UnauthenticatedError(Exception):
     """Nobody we know: answer 401."""
 
 
-class NotAllowedError(Exception):
+class NotAuthorizedError(Exception):
     """Somebody who may not: answer 403."""
 
 
-class Gate:
+class Authorizer:
     """Asks the API server, and remembers for a while what it said; fails closed."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Gate:
                 return
         wanted = " or ".join(map(str, rights))
         where = f" on node {self._node}" if self._node else ""
-        raise NotAllowedError(f"user {user.name!r} needs {wanted}{where}")
+        raise NotAuthorizedError(f"user {user.name!r} needs {wanted}{where}")
 
     async def _by_token(self, token: str) -> User | None:
         digest = hashlib.sha256(token.encode()).digest()
@@ -130,7 +130,9 @@ class Gate:
             **right.attributes(self._node),
         }
         kind = keys.SUBJECT_ACCESS_REVIEW
-        answer = await self._ask(kind, _review(kind.api_version, kind.kind, spec), NotAllowedError)
+        answer = await self._ask(
+            kind, _review(kind.api_version, kind.kind, spec), NotAuthorizedError
+        )
         status: Object = objects.status(answer)
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._verdicts.put((user, right), allowed, ALLOW_S if allowed else DENY_S)
@@ -206,3 +208,29 @@ class _Memory(Generic[T]):
         self._entries[key] = (self._clock() + seconds, value)
         while len(self._entries) > MAX_REMEMBERED:
             del self._entries[next(iter(self._entries))]
+
+
+# Who may read the metrics of a process ------------------------------------------------------------
+
+METRICS_PATH: Final = "/metrics"
+SCRAPE: Final = Right("get", path=METRICS_PATH)
+
+
+async def check_scraper(gate: Authorizer, authorization: str) -> None:
+    """Return if who sends the header ``authorization`` may read the metrics.
+
+    Raises:
+        UnauthenticatedError: nobody we know: answer 401.
+        NotAllowedError: somebody who may not: answer 403.
+    """
+    try:
+        user = await gate.user(None, authorization)
+        await gate.check(user, [SCRAPE])
+    except UnauthenticatedError as error:
+        raise UnauthenticatedError(
+            f"{error}: send 'Authorization: Bearer TOKEN' of an account that may get {METRICS_PATH}"
+        ) from error
+    except NotAuthorizedError as error:
+        raise NotAuthorizedError(
+            f"{error}: bind the ClusterRole {keys.METRICS_READER_ROLE} to it"
+        ) from error

@@ -5,17 +5,20 @@ Source: docs/parity.md F-4; C-5, C-6.
 """
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import aiohttp
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 
 
-class Reach:
+class Reachability:
     """``probe`` returns whether there was any answer; ``on_return`` is called after an outage."""
 
     def __init__(
@@ -118,3 +121,55 @@ def _tell(listeners: Iterable[Callable[[], None]]) -> None:
             tell()
         except Exception:
             logger.exception("could not tell of the loss or the return of a server")
+
+
+# Signs of life of an API server that cost it no request -------------------------------------------
+
+MAX_MESSAGE: Final = 2**16
+"""Bytes of a message: the watch is one that has nothing to tell."""
+TURN_S: Final = 0.25
+PING_TURNS: Final = 2
+DOUBT_TURNS: Final = 4
+"""So many turns without a word are worth a question."""
+SILENT_TURNS: Final = 7
+SILENT_S: Final = SILENT_TURNS * TURN_S
+OPTIONS: Final[Mapping[str, Any]] = {
+    "autoping": False,  # or pongs are not told
+    "timeout": aiohttp.ClientWSTimeout(ws_close=0.2),
+}
+"""Of the WebSocket; it needs an ``Origin``, too, or an API server refuses."""
+
+
+class PingMonitor:
+    """One watch that is open; what it tells does not count, only that it does."""
+
+    def __init__(
+        self, socket: aiohttp.ClientWebSocketResponse, is_current: Callable[[], bool]
+    ) -> None:
+        """``is_current`` says whether its client still uses that connection for what is new."""
+        self._socket, self.is_current = socket, is_current
+        self._unheard = 0
+
+    async def follow(self, on_doubt: Callable[[], None], *, turn_s: float = TURN_S) -> bool:
+        """Ping until the server is silent (True), or until the watch ends (False)."""
+        listening = asyncio.create_task(self._listen())
+        try:
+            for turn in itertools.count():
+                await asyncio.wait({listening}, timeout=turn_s)
+                if listening.done() or not self.is_current():
+                    return False
+                self._unheard += 1
+                if self._unheard == DOUBT_TURNS:
+                    on_doubt()
+                if self._unheard >= SILENT_TURNS:
+                    return True
+                if turn % PING_TURNS == 0:
+                    await self._socket.ping()
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
+        raise AssertionError  # pragma: no cover  # it counts for ever
+
+    async def _listen(self) -> None:
+        async for _ in self._socket:
+            self._unheard = 0
