@@ -18,10 +18,10 @@ from certs import injection, rotation, scraped
 from kube import client, clock, flags, process, version
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.process import HEALTH_PORT, Process
-from kube.runner import Runner, Source
 
 NOT_RENEWED: Final = "CertificateNotRenewed"
 
@@ -71,18 +71,18 @@ async def follow(
     kinds = (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS)
     hooks = {kind: _one(kind, where) for kind in kinds}
     cluster = CachedCluster(live, [*secrets, *hooks.values()])
-    events = Recorder(live, "liqo-certs", socket.gethostname())
+    events = EventRecorder(live, "liqo-certs", socket.gethostname())
     known = functools.partial(injection.trusted, live, kinds, where)
     certificates = Runner(
         "certificates",
         rotation.RotationReconciler(cluster, now, settings, alarm=_alarm(events), known=known),
-        [Source(informer, _always(settings.certs_key)) for informer in secrets],
+        [WatchSource(informer, _always(settings.certs_key)) for informer in secrets],
     )
     certificates.enqueue(settings.certs_key)
     runners = [certificates]
     for kind, informer in hooks.items():
         reconciler = injection.InjectionReconciler(cluster, kind, settings.certs_key)
-        sources = [Source(informer), Source(secrets[1], _always(where))]
+        sources = [WatchSource(informer), WatchSource(secrets[1], _always(where))]
         runners.append(Runner(f"injection-{kind.plural}", reconciler, sources))
     for runner in runners:
         daemon.health.ready_when(runner.name, runner.is_synced)
@@ -95,7 +95,7 @@ async def follow(
         tasks.create_task(events.run())
 
 
-def _alarm(events: Recorder) -> rotation.Alarm:
+def _alarm(events: EventRecorder) -> rotation.Alarm:
     def tell(secret: Object, message: str) -> None:
         events.event(keys.SECRET, secret, "Warning", NOT_RENEWED, message)
 

@@ -48,7 +48,7 @@ from kube import flags as shared
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.lease import Election
 from kube.process import Process
 
@@ -76,7 +76,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
         election = _election(given, cluster)
         live = LeaderOnlyCluster(cluster, lambda: election is None or election.is_leader)
         cached = CachedCluster(live)
-        events = Recorder(cluster, keys.CONTROLLER_MANAGER, given.identity)
+        events = EventRecorder(cluster, keys.CONTROLLER_MANAGER, given.identity)
         manager = Manager(
             live=live,
             cached=cached,

@@ -7,8 +7,8 @@ from apis import authentication, keys, naming, objects
 from apis.objects import Key, Object, named
 from certs import identity, pki
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import AlreadyExistsError
-from kube.reconcile import TerminalError
 
 _SHOWN_OF_UID: Final = 8
 

@@ -18,14 +18,14 @@ from controllers.scoped import ScopedInformer
 from kube import errors, ownaddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.ownaddresses import OwnAddresses
-from kube.process import Loop
+from kube.process import Runnable
 
 T = TypeVar("T")
 
-Setup: TypeAlias = Callable[[], Sequence[Loop]]
+Setup: TypeAlias = Callable[[], Sequence[Runnable]]
 """Makes the loops of one controller, again each time this process is elected."""
 
 
@@ -136,7 +136,7 @@ class Manager:
     cluster_id: str
     namespace: str
     """Where pyliqo itself is installed."""
-    events: Recorder
+    events: EventRecorder
     clock: Callable[[], datetime]
     user_agent: str
     limits: Limits

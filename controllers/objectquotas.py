@@ -18,8 +18,8 @@ from controllers import watches, writes
 from controllers.manager import Manager, Setup
 from controllers.watches import Lister, cached
 from kube.cluster import Cluster
+from kube.controller import Runner, WatchSource
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 KIND: Final = keys.RESOURCE_QUOTA
 NAME: Final = "liqo-objects"
@@ -121,10 +121,12 @@ def controller(manager: Manager) -> Setup:
         listers = (cached(tenants), cached(granted), cached(bindings))
         reconciler = ObjectQuotaReconciler(manager.cached, account, *listers)
         sources = [
-            Source(namespaces, of_peers),
-            Source(tenants, watches.but_booked(lambda change: [Key("", change.key.namespace)])),
-            Source(granted, watches.but_booked(watches.all_of(namespaces))),
-            Source(bindings, by_binding),
+            WatchSource(namespaces, of_peers),
+            WatchSource(
+                tenants, watches.but_booked(lambda change: [Key("", change.key.namespace)])
+            ),
+            WatchSource(granted, watches.but_booked(watches.all_of(namespaces))),
+            WatchSource(bindings, by_binding),
         ]
         return Runner("objectquotas", reconciler, sources)
 

@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
+from kube.controller import own_key
 from kube.informer import Change, Informer
-from kube.runner import own_key
 
 _OF_KUBELETS: Final = f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}"
 

@@ -8,6 +8,7 @@ from apis import allowlist, apply, keys, objects
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import (
     AlreadyExistsError,
     BusyError,
@@ -16,7 +17,6 @@ from kube.errors import (
     KubeError,
     NotFoundError,
 )
-from kube.reconcile import TerminalError
 
 T = TypeVar("T")
 

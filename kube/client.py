@@ -19,7 +19,7 @@ from kube import cluster, credentials, errors, reachability, remotecommand, tran
 from kube.cluster import SHARED, Event, Listing, ListQuota, RollbackDetector, Selection
 from kube.credentials import Access
 from kube.reachability import PingMonitor
-from kube.remotecommand import Command
+from kube.remotecommand import RemoteCommand
 from kube.transport import Transport
 from kube.untrusted.decode import Decoder
 from kube.wire import UntrustedBytes
@@ -216,7 +216,7 @@ class ClusterClient:
     @contextlib.asynccontextmanager
     async def execute(
         self, pod: Key, container: str, command: Sequence[str], *, has_input: bool = False
-    ) -> AsyncIterator[Command]:
+    ) -> AsyncIterator[RemoteCommand]:
         """Run ``command`` in a container of ``pod``; anybody who leaves early ends the connection.
 
         Raises:
@@ -233,7 +233,7 @@ class ClusterClient:
             most=remotecommand.MAX_MESSAGE,
             protocols=remotecommand.PROTOCOLS,
         ) as (socket, _):
-            yield Command(socket)
+            yield RemoteCommand(socket)
 
     @contextlib.asynccontextmanager
     async def pulse(self, of: Selection[Any]) -> AsyncIterator[PingMonitor]:

@@ -93,7 +93,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class CurrentContext:
     """The cluster to speak to, as which user."""
 
     cluster: Entry
@@ -198,7 +198,9 @@ def merged(files: Sequence[Merged]) -> Merged:
     )
 
 
-def chosen(every: Merged, context: str | None, *, cluster: str = "", user: str = "") -> Chosen:
+def chosen(
+    every: Merged, context: str | None, *, cluster: str = "", user: str = ""
+) -> CurrentContext:
     """Return what ``context``, or else the current one, leads to; ``cluster``, ``user`` as named.
 
     Raises:
@@ -210,7 +212,7 @@ def chosen(every: Merged, context: str | None, *, cluster: str = "", user: str =
     if not name and not cluster:
         raise ClientConfigError(f"it has no current context ({_NEEDED}): give --context")
     used = every.contexts.get(name) or Entry("the context", {})
-    found = Chosen(
+    found = CurrentContext(
         _named(every.clusters, cluster or used.text("cluster"), "cluster", used),
         _named(every.users, user or used.text("user"), "user", used),
         used.text("namespace"),

@@ -23,7 +23,7 @@ from kube.errors import UnauthorizedError
 from kube.kubeconfig import Kubeconfig
 
 if TYPE_CHECKING:
-    from kube.clientconfig import Chosen
+    from kube.clientconfig import CurrentContext
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet puts the identity of a pod."""
@@ -119,7 +119,7 @@ async def from_file(
 
 
 async def _of_administrator(
-    found: "Chosen", renew: "Source", stamp: object, files: list[Path]
+    found: "CurrentContext", renew: "Source", stamp: object, files: list[Path]
 ) -> Access:
     from kube import clientconfig, plugin  # noqa: PLC0415  # as in from_file
 
@@ -162,7 +162,7 @@ async def _of_administrator(
     )
 
 
-async def _of_login(found: "Chosen") -> str:
+async def _of_login(found: "CurrentContext") -> str:
     """Return the header of an ``auth-provider``: its token, or a new one where that has ended."""
     from kube import clientconfig  # noqa: PLC0415  # as in from_file
 

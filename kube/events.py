@@ -17,8 +17,8 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, key_of, named, reference, uid
 from kube import clock as clock_
 from kube import errors, metrics
-from kube.buckets import Buckets
 from kube.cluster import Cluster
+from kube.ratelimit import Buckets
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class _Record:
     name: str = field(default="")
 
 
-class Recorder:
+class EventRecorder:
     """Writes events in the background; when a server is slow they wait, then are dropped.
 
     Each carries ``labels``.

@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """``12:00:01 INFO kube.runner: created pod, pod=ns/web``; no field breaks the line."""
+    """``12:00:01 INFO kube.controller: created pod, pod=ns/web``; no field breaks the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and below it the traceback, if there is one."""

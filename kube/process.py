@@ -9,9 +9,11 @@ import gc
 import logging
 import os
 import signal
+import time
 from asyncio import constants, sslproto
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -27,7 +29,8 @@ from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
 from kube import logs, memory
-from kube.persist import persist
+from kube.controller import TerminalError
+from kube.errors import KubeError, UnauthorizedError
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +54,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 Check = Callable[[], bool]
 
 
-class Loop(Protocol):
-    """What works for a while: a ``kube.runner.Runner``, or what runs several of them."""
+class Runnable(Protocol):
+    """What works for a while: a ``kube.controller.Runner``, or what runs several of them."""
 
     name: str
 
@@ -69,7 +72,7 @@ class Loop(Protocol):
         ...
 
 
-class Health:
+class ProcessHealth:
     """What probes ask: ``ready`` when all checks hold, ``alive`` unless something is stuck."""
 
     def __init__(self) -> None:
@@ -103,14 +106,14 @@ class Process:
 
     def __init__(self, name: str, health_port: int = HEALTH_PORT) -> None:
         self.name = name
-        self.health = Health()
+        self.health = ProcessHealth()
         self._health_port = health_port
-        self._working: list[Loop] = []
+        self._working: list[Runnable] = []
         self.port = 0
         """Where /healthz is served, once it is."""
 
     @contextlib.contextmanager
-    def works(self, loops: Iterable[Loop]) -> Iterator[None]:
+    def works(self, loops: Iterable[Runnable]) -> Iterator[None]:
         """Let ``loops`` count for liveness and be drained on SIGTERM, while inside.
 
         10 s are for all of them to drain, before all tasks are cancelled.
@@ -188,7 +191,7 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
 ) -> int:
     """Run ``main`` until it returns or a signal ends it; return the exit code.
 
-    What an API server refuses begins it again, after a pause: ``kube.persist``.
+    What an API server refuses begins it again, after a pause: ``kube.process``.
     The first SIGTERM or SIGINT drains and cancels it, the second ends the process at once.
     ``settings`` are what was validated at the start; they are logged.
     """
@@ -267,3 +270,54 @@ def _signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> Iterat
 
 def _failing(checks: Mapping[str, Check]) -> list[str]:
     return [name for name, check in checks.items() if not check()]
+
+
+# Work that needs an API server begins again when that refuses -------------------------------------
+
+FIRST_S: Final = 1.0
+MOST_S: Final = 30.0
+
+
+async def persist(
+    work: Callable[[], Awaitable[None]],
+    name: str,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Do ``work`` until it returns; what a server, or its content, refused is told in one line.
+
+    Each time it fails the pause doubles, from 1 s to 30 s; anybody who worked for longer than that
+    has it short again.
+
+    Raises:
+        UnauthorizedError: there is no identity to ask a server with.
+        Exception: whatever else ``work`` raises, which trying again would not mend.
+    """
+    failures = 0
+    while True:
+        began, refused = clock(), list[BaseException]()
+        try:
+            await work()
+        except* (KubeError, TerminalError) as group:
+            refused += _each(group)
+        if not refused:
+            return
+        for error in refused:
+            if isinstance(error, UnauthorizedError) and not error.status:
+                raise error
+        failures = 1 if clock() - began > MOST_S else failures + 1
+        pause_s = min(FIRST_S * 2 ** (failures - 1), MOST_S)
+        said = "; ".join(dict.fromkeys(map(str, refused)))
+        fields = {"program": name, "error": said, "retry_in_s": pause_s}
+        logger.error("begins again", extra=fields)
+        await sleep(pause_s)
+
+
+def _each(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors of a group, and of groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _each(one)
+    else:
+        yield error

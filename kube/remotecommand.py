@@ -26,7 +26,7 @@ class CommandError(errors.KubeError):
     """A command ended otherwise than with exit status 0; the message is its own last words."""
 
 
-class Command:
+class RemoteCommand:
     """A command that runs; it goes on while its output is read."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:

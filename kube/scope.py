@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from apis.objects import Key
 from kube.cache import CachedCluster
+from kube.controller import Runner, WatchSource
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 
 K = TypeVar("K", bound=Hashable)
 
@@ -63,7 +63,7 @@ class Scope:
     def _feed(self, undo: contextlib.ExitStack) -> None:
         for each in self.followed:
             for runner, keys in each.feeds:
-                source = Source(each.informer, keys)
+                source = WatchSource(each.informer, keys)
                 runner.attach(source)
                 undo.callback(runner.detach, source)
 

@@ -28,7 +28,7 @@ _WINDOW_BITS, _MEMORY = 12, 5
 """32 KiB for the time of one call, where zlib by itself takes 256."""
 
 
-class Meta(objects.Meta, gc=False, frozen=True):
+class SlimMeta(objects.Meta, gc=False, frozen=True):
     """Metadata without managedFields."""
 
     generation: int = 0
@@ -40,7 +40,7 @@ class Meta(objects.Meta, gc=False, frozen=True):
 class Slim(msgspec.Struct, gc=False):
     """An object with ``spec`` and ``status`` undecoded."""
 
-    metadata: Meta
+    metadata: SlimMeta
     spec: msgspec.Raw = _EMPTY
     status: msgspec.Raw = _EMPTY
 
@@ -66,7 +66,7 @@ class Slim(msgspec.Struct, gc=False):
 class Partial(msgspec.Struct, gc=False, frozen=True):
     """An object of which only the metadata matters."""
 
-    metadata: Meta
+    metadata: SlimMeta
 
     @property
     def key(self) -> Key:
@@ -207,3 +207,37 @@ def _packed(json: bytes) -> bytes:
 
 def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
     return msgspec.json.decode(raw, type=dict[str, Any])
+
+
+# What a reconciler wrote last ---------------------------------------------------------------------
+
+
+class ReadYourWrites:
+    """What we wrote and the cache has not shown yet, lest the same be written again.
+
+    In a burst that is hundreds of objects, of 16 KiB each as a dict: they are kept packed.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Key, tuple[set[str], Packed]] = {}
+
+    def add(self, before: Object, made: Object) -> None:
+        """Remember that ``made`` came of ``before``."""
+        older, _ = self._made.get(objects.key_of(made), (set(), None))
+        self._made[objects.key_of(made)] = ({*older, _version(before)}, Packed.of(made))
+
+    def newest(self, key: Key, cached: Object | None) -> Object | None:
+        """Return ``cached``, or what we made of that very version since."""
+        older, made = self._made.get(key, (set(), None))
+        if made is not None and cached is not None and _version(cached) in older:
+            return made.whole()
+        self._made.pop(key, None)
+        return cached
+
+    def forget(self, key: Key) -> None:
+        """Forget the object."""
+        self._made.pop(key, None)
+
+
+def _version(obj: Object) -> str:
+    return str(obj["metadata"].get("resourceVersion", ""))

@@ -9,9 +9,9 @@ from apis.networks import NodeAddresses, PodNetworks, Remap
 from apis.objects import Key, Object
 from kube import errors, ownaddresses
 from kube.cluster import Selection
+from kube.controller import WatchSource
 from kube.informer import Change, Informer
 from kube.ownaddresses import OwnAddresses
-from kube.runner import Source
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Addresses:
             return []
         return [self._own.nodes, self._own.api_servers, self._own.service_cidrs]
 
-    def sources(self, pods: Callable[[], Iterable[Key]]) -> list[Source[Any]]:
+    def sources(self, pods: Callable[[], Iterable[Key]]) -> list[WatchSource[Any]]:
         """Return what tells that ``pods`` are to be looked at again."""
 
         def of_node(change: Change[NodeAddresses]) -> Iterable[Key]:
@@ -68,7 +68,7 @@ class Addresses:
 
         nodes = self._own.nodes
         return [
-            Source(nodes, of_node) if each is nodes else Source(each, lambda _: pods())
+            WatchSource(nodes, of_node) if each is nodes else WatchSource(each, lambda _: pods())
             for each in self.informers
         ]
 

@@ -13,8 +13,8 @@ from certs.plain import KeyPair
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Informer
-from kube.runner import Runner, Source
 from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
 from kubelet.certificate import CertificateReconciler
@@ -70,7 +70,7 @@ class Endpoint:
         trust = TrustReconciler(self._client_ca, self._trust)
         serving_certificate = Runner("serving-certificate", certificates, [])
         serving_certificate.enqueue(Key("", settings.node_name))
-        client_ca = Runner("client-ca", trust, [Source(self._client_ca)])
+        client_ca = Runner("client-ca", trust, [WatchSource(self._client_ca)])
         client_ca.enqueue(CLIENT_CA)
         return [serving_certificate, client_ca]
 

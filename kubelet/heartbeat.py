@@ -10,7 +10,7 @@ from apis.objects import Key
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster
-from kube.runner import Runner
+from kube.controller import Runner
 from kubelet.apart import Apart, Likeness
 from kubelet.node import RENEWALS, LeaseReconciler
 

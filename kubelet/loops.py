@@ -21,14 +21,14 @@ from kube import clock, errors
 from kube import version as own_version
 from kube.authz import Authorizer
 from kube.breaker import Breaker
-from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.process import Process
-from kube.runner import Runner, Source
+from kube.ratelimit import Buckets
 from kubelet import mappings
 from kubelet.addresses import Addresses
 from kubelet.contract import Node
@@ -94,7 +94,7 @@ class Loops:
             LeaderOnlyCluster(home, may_write), [self._pods_here, self._node]
         )
         self._remote = CachedCluster(LeaderOnlyCluster(provider, may_write))
-        self._recorder = Recorder(home, COMPONENT, instance, pace=_of_events())
+        self._recorder = EventRecorder(home, COMPONENT, instance, pace=_of_events())
         self._provider_health = ProviderHealth(
             self._on_health,
             threshold=settings.ping_failures,
@@ -204,8 +204,8 @@ class Loops:
             "pods",
             self._reconciler,
             [
-                Source(self._pods_here),
-                Source(self._offloadings, self._of_namespace),
+                WatchSource(self._pods_here),
+                WatchSource(self._offloadings, self._of_namespace),
                 *self._addresses.sources(self._here.all),
             ],
             workers=settings.workers,
@@ -215,7 +215,7 @@ class Loops:
     def _ip_runners(self) -> list[Runner]:
         if not self._addresses.has_fabric:
             return []
-        return [Runner("ips", IpReconciler(self._local), [Source(self._pods_here)], workers=3)]
+        return [Runner("ips", IpReconciler(self._local), [WatchSource(self._pods_here)], workers=3)]
 
     def _of_namespace(self, change: Change[Object]) -> Iterable[Key]:
         return self._here.of(change.key.namespace)
@@ -288,10 +288,10 @@ class Loops:
             clock=clock.now,
             held_back=self._held_back,
         )
-        sources: list[Source[Any]] = [
-            Source(self._node),
-            Source(self._virtual_nodes, self._to_node),
-            Source(self._pods_here, self._if_held_back),
+        sources: list[WatchSource[Any]] = [
+            WatchSource(self._node),
+            WatchSource(self._virtual_nodes, self._to_node),
+            WatchSource(self._pods_here, self._if_held_back),
         ]
         self._nodes = Runner("node", node, sources, back_off_s=NODE_BACK_OFF_S)
         return [self._nodes]

@@ -22,10 +22,10 @@ from kube import peer
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, MemoryQuota, Selection
+from kube.controller import Runner
 from kube.informer import Change, Informer
-from kube.runner import Runner
+from kube.ratelimit import SharedRead
 from kube.scope import Followed, Scope
-from kube.shared import SharedRead
 from kube.slim import Packed, PackedState
 from kubelet.departures import Departures
 from kubelet.forge import mapping

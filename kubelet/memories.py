@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from apis import objects
 from apis.objects import Key, Object
-from kube.buckets import Buckets
 from kube.clock import Deadline
+from kube.ratelimit import Buckets
 from kubelet.forge.accounts import Issued, Token
 from kubelet.references import FIRST_PAUSE_S, MAX_PAUSE_S, PATIENCE_S
 

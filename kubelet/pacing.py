@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from apis.objects import Object
-from kube.buckets import Buckets
+from kube.ratelimit import Buckets
 from kubelet.forge import quickends
 from kubelet.memories import Memories, Writes
 

@@ -14,7 +14,7 @@ from apis.objects import Key, Object
 from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
-from kube.written import Written
+from kube.slim import ReadYourWrites
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
 from kubelet.forge import answers, life, news, quickends, status
@@ -47,7 +47,7 @@ class Statuses:
     ) -> None:
         self._local, self._memories, self._node = local, memories, node
         self._recorder, self._clock, self._monotonic = recorder, clock, monotonic
-        self._written = Written()
+        self._written = ReadYourWrites()
         self._pacing = Pacing(memories, monotonic)
         self._quick_ends = QuickEnds(memories, monotonic)
         self._owed: dict[Key, float] = {}

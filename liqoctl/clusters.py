@@ -27,7 +27,7 @@ import click
 
 from apis import objects
 from apis.objects import Key, Kind, Object
-from kube import client, credentials, errors, peer, waiting
+from kube import client, credentials, errors, informer, peer
 from kube.client import ClusterClient
 from kube.errors import AlreadyExistsError, KubeError
 from liqoctl.forge import manifests
@@ -277,7 +277,7 @@ async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
     """Return the object once ``is_done``; what a time-out interrupted is told, and ``why``."""
     with side.progress.waiting(f"{side.prefix}{what}"):
         try:
-            found = await waiting.until(side.cluster, kind, key, is_done)
+            found = await informer.until(side.cluster, kind, key, is_done)
         except asyncio.CancelledError:
             side.warning(f"still waiting for {what}{await _reason(side, kind, key, why)}")
             raise

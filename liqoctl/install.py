@@ -16,7 +16,7 @@ import yaml
 
 from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object, key_of
-from kube import errors, waiting
+from kube import errors, informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl.forge import manifests as forge
@@ -64,7 +64,7 @@ async def install(
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     progress.info(f"{len(deployments)} Deployments are available, with image {image}")
     await _take_back(cluster, progress, made, bound)
-    found = await waiting.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
+    found = await informer.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
     progress.info(f"this cluster is called {_name_in(found)}")
 
 
@@ -247,7 +247,7 @@ async def _all(
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         for key in keys_:
-            tasks.create_task(waiting.until(cluster, kind, key, holds))
+            tasks.create_task(informer.until(cluster, kind, key, holds))
 
 
 async def obstacles(cluster: Cluster) -> str:

@@ -12,7 +12,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from kube.remotecommand import Command
+from kube.remotecommand import RemoteCommand
 from liqoctl import clusters, install
 from liqoctl.clusters import Side
 from liqoctl.forge import manifests
@@ -67,13 +67,13 @@ class Commands:
 
     def _command(
         self, pod: Key, script: str, *, has_input: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[Command]:
+    ) -> contextlib.AbstractAsyncContextManager[RemoteCommand]:
         command = (*_SHELL, script)
         return self._cluster.execute(pod, forge.CONTAINER, command, has_input=has_input)
 
 
 async def _passed(
-    source: Command, target: Command, ending: asyncio.Future[str]
+    source: RemoteCommand, target: RemoteCommand, ending: asyncio.Future[str]
 ) -> AsyncIterator[int]:
     size = 0
     async for part in source.output():

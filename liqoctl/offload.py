@@ -14,9 +14,9 @@ import click
 from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import is_scheduling_ours
-from kube import errors, waiting
+from kube import errors, informer
 from kube.cluster import Cluster, Selection
-from kube.waiting import Left
+from kube.informer import Left
 from liqoctl import reflections
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whynamespace
@@ -70,7 +70,7 @@ async def _offload(
     await _apply(cluster, progress, wanted, fields)  # bounded by the client, and never cut half way
     try:
         async with asyncio.timeout(timeout_s):
-            found = await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
+            found = await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     _report(progress, key.namespace, found, timeout_s)
@@ -256,8 +256,8 @@ async def _unoffload(
     await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
     try:
         look = functools.partial(_left, cluster, key)
-        async with waiting.while_moving(timeout_s, look, progress.info):
-            await waiting.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
+        async with informer.while_moving(timeout_s, look, progress.info):
+            await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
         details = "".join(f"; {line}" for line in forge.conditions(found or {}))

@@ -14,7 +14,7 @@ import click
 from apis import keys, naming, ownership, slices
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
-from kube import waiting
+from kube import informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from liqoctl import clusters, virtualnode
@@ -134,7 +134,7 @@ def delete(who: Session, key: Key, deletion: SliceDeletion) -> None:
         nodes = sorted(key.name for key in of_it)
         look = functools.partial(virtualnode.pods_left, cluster, nodes)
         try:
-            async with waiting.while_moving(deletion.timeout_s, look, progress.info):
+            async with informer.while_moving(deletion.timeout_s, look, progress.info):
                 why = "pods are leaving its nodes, as disruption budgets allow"
                 await clusters.remove(side, keys.RESOURCE_SLICE, where, why=why)
         except TimeoutError:

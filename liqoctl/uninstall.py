@@ -13,7 +13,7 @@ import click
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from kube import errors, waiting
+from kube import errors, informer
 from kube.cluster import Cluster, Selection
 from liqoctl import install
 from liqoctl.forge import manifests as forge
@@ -121,7 +121,7 @@ async def _until_gone(cluster: Cluster, obj: Object) -> None:
     def is_gone(now: Object | None) -> bool:
         return now is None or objects.uid(now) != objects.uid(obj)
 
-    await waiting.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
+    await informer.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
 
 
 async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:

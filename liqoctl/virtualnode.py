@@ -14,9 +14,9 @@ from apis import keys, naming, objects
 from apis import slices as slices_
 from apis.objects import Key, Object
 from apis.offloading import VkOptionsTemplate
-from kube import errors, waiting
+from kube import errors, informer
 from kube.cluster import Cluster, Selection
-from kube.waiting import Left
+from kube.informer import Left
 from liqoctl.forge import manifests, resourceslice
 from liqoctl.forge import virtualnode as forge
 from liqoctl.output import Progress
@@ -119,7 +119,7 @@ async def _wait_for_node(
 
     try:
         async with asyncio.timeout(timeout_s):
-            await waiting.until(cluster, keys.NODE, Key("", name), is_ready)
+            await informer.until(cluster, keys.NODE, Key("", name), is_ready)
     except TimeoutError:
         message = f"node {name} is not ready after {timeout_s:g}s"
         hint = f"see the pods of deployment vk-{name}"
@@ -157,8 +157,8 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: NodeD
     await cluster.delete(keys.VIRTUAL_NODE, where, uid=uid)
     try:
         look = functools.partial(pods_left, cluster, [where.name])
-        async with waiting.while_moving(deletion.timeout_s, look, progress.info):
-            await waiting.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
+        async with informer.while_moving(deletion.timeout_s, look, progress.info):
+            await informer.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
     except TimeoutError:
         message = f"virtual node {where} is still being removed"
         stuck = f"nothing has changed for {deletion.timeout_s:g}s"

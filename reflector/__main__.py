@@ -13,7 +13,7 @@ from apis.objects import Key
 from certs import scraped
 from kube import client, peer, process, version
 from kube.cluster import Cluster, LeaderOnlyCluster
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.lease import Election
 from kube.process import Process
 from kube.reachability import Reachability
@@ -89,14 +89,14 @@ async def _settled(namespaces: Namespaces, process_: Process) -> None:
     process_.settled()
 
 
-def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[Recorder]]:
+def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[EventRecorder]]:
     loops, recorders = [], []
     labels = {keys.REMOTE_CLUSTER_ID: given.identity.foreign_cluster_id}
     forges = FORGES | {row: custom.forge(row) for row in given.custom}
     for row, forge in forges.items():
         if workers := given.workers.get(row.name, row.workers):
             component = reflectionpolicy.reflector_component(row.name)
-            recorder = Recorder(home, component, given.instance, labels=labels)
+            recorder = EventRecorder(home, component, given.instance, labels=labels)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
             warn = functools.partial(recorder.event, keys.NAMESPACE_OFFLOADING)

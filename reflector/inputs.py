@@ -11,8 +11,8 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import MemoryQuota, Selection
+from kube.controller import Runner
 from kube.informer import Change, Informer
-from kube.runner import Runner
 from kube.scope import Followed, Keys
 from kube.slim import Packed
 from reflector.budget import Budget

@@ -20,9 +20,8 @@ from apis.reflection import KINDS
 from kube import errors, peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
 from kube.scope import Scope, Scopes
 from kube.slim import Partial
 from reflector.forge.contract import Forge, Scene, Settings
@@ -218,9 +217,9 @@ class Namespaces:
         offloadings = Selection(keys.NAMESPACE_OFFLOADING, Partial, fields=named_so)
         self._offloadings: Informer[Partial] = Informer(offloadings)
         own = Key(identity.tenant_namespace, identity.foreign_cluster_id)
-        sources: list[Source[Any]] = [
-            Source(self._maps),
-            Source(self._offloadings, functools.partial(_asks_otherwise, own)),
+        sources: list[WatchSource[Any]] = [
+            WatchSource(self._maps),
+            WatchSource(self._offloadings, functools.partial(_asks_otherwise, own)),
         ]
         self._runner = Runner("reflected-namespaces", self, sources)
         self._scopes: Scopes[Asked] = Scopes(self._reflect)

@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from apis.objects import Key, Object
-from kube.buckets import Buckets
 from kube.cluster import Cluster, Selection
+from kube.ratelimit import Buckets
 from reflector.forge.contract import Asking, Scene
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -15,11 +15,11 @@ from apis.objects import Key, Object
 from apis.reflectionpolicy import NotReflected
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
-from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
+from kube.controller import TerminalError
 from kube.informer import Change
-from kube.reconcile import TerminalError
+from kube.ratelimit import Buckets
 from reflector.budget import Budget, Turns
 from reflector.forge.contract import Forge, Scene, Write
 from reflector.patience import Patience

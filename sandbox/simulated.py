@@ -21,9 +21,9 @@ from apis import keys
 from apis.objects import Key, Object, named
 from kube import client, clock, logs
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.errors import AlreadyExistsError, KubeError, NotFoundError
 from kube.informer import Informer
-from kube.runner import Runner, Source
 from kube.slim import Slim
 from sandbox import stepper
 
@@ -139,7 +139,7 @@ async def run(settings: Settings) -> None:
     async with client.connect(settings.kubeconfig, user_agent="pyliqo-simulated") as cluster:
         keeper = NodeKeeper(cluster, settings.taints)
         reconciler = PodStepper(cluster, pods, settings.nodes)
-        runner = Runner("simulated", reconciler, [Source(pods)], workers=_WORKERS)
+        runner = Runner("simulated", reconciler, [WatchSource(pods)], workers=_WORKERS)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(pods.run(cluster))
             tasks.create_task(runner.run())

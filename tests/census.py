@@ -19,8 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-import kube.buckets
 import kube.events
+import kube.ratelimit
 import kubelet.departures
 from kube import memory
 
@@ -47,7 +47,7 @@ def main() -> None:
         (kube.events, "MAX_REMEMBERED"),
         (kubelet.departures, "MOST"),
         (kubelet.departures, "MOST_ENDS"),
-        (kube.buckets, "MAX_REMEMBERED"),
+        (kube.ratelimit, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)
     memory.GIVE_BACK_S = 1.0  # type: ignore[misc]  # lest a test waits for long

@@ -17,7 +17,7 @@ from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
-from kube.persist import persist
+from kube.process import persist
 from webhook import metrics
 from webhook.admission import Request
 

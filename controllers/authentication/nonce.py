@@ -17,9 +17,9 @@ from controllers import watches, writes
 from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 _NONCE: Final = "nonce"
 _SIGNED: Final = "signedNonce"
@@ -36,7 +36,7 @@ class NonceReconciler:
     """Those of tenant namespaces: one that is not seen yet brings us back."""
     cluster_id: str
     private_key: bytes = field(repr=False)
-    events: Recorder
+    events: EventRecorder
     clock: Callable[[], datetime]
     dice: Callable[[int], bytes] = field(repr=False)
     """``secrets.token_bytes``."""
@@ -133,8 +133,8 @@ def controller(manager: Manager) -> Setup:
             dice.token_bytes,
         )
         sources = [
-            Source(secrets, lambda change: [change.key] if change.key.name in _NAMES else []),
-            Source(namespaces, _inside),
+            WatchSource(secrets, lambda change: [change.key] if change.key.name in _NAMES else []),
+            WatchSource(namespaces, _inside),
         ]
         return Runner("nonce", reconciler, sources)
 

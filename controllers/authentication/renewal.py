@@ -18,8 +18,8 @@ from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import IdentityRefusedError
 from controllers.manager import Manager, Setup
 from kube.cluster import Cluster
-from kube.events import Recorder
-from kube.runner import Runner, Source
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 
 KIND: Final = keys.RENEW
 
@@ -42,7 +42,7 @@ class LocalRenewReconciler:
     cluster: Cluster
     cluster_id: str
     private_key: bytes = field(repr=False)
-    events: Recorder
+    events: EventRecorder
     clock: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> float | None:
@@ -211,14 +211,14 @@ def controller(manager: Manager) -> Setup:
         )
         remote = RemoteRenewReconciler(manager.cached, tenants.items)
         return (
-            Runner("renewal", local, [Source(identities), Source(renews)]),
+            Runner("renewal", local, [WatchSource(identities), WatchSource(renews)]),
             Runner(
                 "renewalanswer",
                 remote,
                 [
-                    Source(renews),
-                    Source(tenants, watches.but_booked(beside)),
-                    Source(slices, beside),
+                    WatchSource(renews),
+                    WatchSource(tenants, watches.but_booked(beside)),
+                    WatchSource(slices, beside),
                 ],
             ),
         )

@@ -17,8 +17,8 @@ from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from kube import client, clock
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Informer
-from kube.runner import Runner, Source
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ async def serve(
         reconciler = CustomClassReconciler(cluster, class_, allocate, again_s=again_s)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informer.run(cluster))
-            tasks.create_task(Runner(class_, reconciler, [Source(informer)]).run())
+            tasks.create_task(Runner(class_, reconciler, [WatchSource(informer)]).run())
 
 
 def run(class_: str, allocate: Allocate, **rest: Any) -> None:

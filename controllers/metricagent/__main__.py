@@ -23,9 +23,9 @@ from controllers.metricagent.server import (
 from kube import client, clock, credentials, flags, process, version
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Informer
 from kube.process import HEALTH_PORT, Process
-from kube.runner import Runner, Source
 from kube.slim import Partial
 
 FRONT_PROXY: Final = Key("kube-system", "extension-apiserver-authentication")
@@ -113,13 +113,13 @@ class MetricAgent:
         reconciler = AgentCertificateReconciler(
             self._cluster, service=service, install=self._server.certify, clock=clock.now
         )
-        runner = Runner("certificate", reconciler, [Source(self._services)])
+        runner = Runner("certificate", reconciler, [WatchSource(self._services)])
         runner.enqueue(keys.METRICS_API)
         return runner
 
     def _trust(self) -> Runner:
         return Runner("front-proxy", _Trust(self._server, self._front_proxy), [
-            Source(self._proxies)
+            WatchSource(self._proxies)
         ])  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from apis.objects import Key
 from controllers.manager import Manager, Setup
 from kube import ownaddresses
 from kube.cluster import Cluster
+from kube.controller import Runner, WatchSource
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 AGAIN_S: Final = 600.0
 """Seconds after which it is looked at again, since nothing tells that somebody changed it."""
@@ -56,6 +56,6 @@ def controller(manager: Manager) -> Setup:
 
     def runner() -> Runner:
         reconciler = PodNetworksReconciler(manager.cached, nodes.items, manager.limits.pod_cidrs)
-        return Runner("podnetworks", reconciler, [Source(nodes, by_node)])
+        return Runner("podnetworks", reconciler, [WatchSource(nodes, by_node)])
 
     return lambda: [runner()]

@@ -41,10 +41,10 @@ from controllers.peers.replication.reconciler import ReplicationReconciler
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from kube.controller import Reconciler, TerminalError
 from kube.credentials import Access
 from kube.errors import KubeError
-from kube.events import Recorder
-from kube.reconcile import Reconciler, TerminalError
+from kube.events import EventRecorder
 from liqoctl.clusters import Side
 from liqoctl.output import Progress
 from tests import signers
@@ -231,7 +231,7 @@ class World:
 
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
         cluster, key = side.as_written(side.fake), await side.private()
-        events = Recorder(side.fake, "tests", "tests")
+        events = EventRecorder(side.fake, "tests", "tests")
         observed = TenantListers(
             list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
         )
@@ -270,7 +270,7 @@ class World:
         ]
 
     def _of_slices(
-        self, side: Half, cluster: Cluster, key: bytes, issuer: Issuer, events: Recorder
+        self, side: Half, cluster: Cluster, key: bytes, issuer: Issuer, events: EventRecorder
     ) -> list[tuple[Kind, Reconciler]]:
         replicas = ReplicaReconciler(
             cluster,
@@ -303,7 +303,7 @@ class World:
         ]
 
     def _of_namespaces(
-        self, side: Half, cluster: Cluster, events: Recorder
+        self, side: Half, cluster: Cluster, events: EventRecorder
     ) -> list[tuple[Kind, Reconciler]]:
         bindings = side.view(keys.ROLE_BINDING)
         nodes = VirtualNodeReconciler(

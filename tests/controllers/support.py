@@ -9,9 +9,9 @@ from apis.objects import Key, Kind, Object, named
 from controllers.offloading.namespacemap import forge
 from controllers.watches import Lister
 from kube.cluster import Cluster, Event, Listing, Selection
+from kube.controller import Reconciler
 from kube.errors import AlreadyExistsError, ConflictError
-from kube.events import Recorder
-from kube.reconcile import Reconciler
+from kube.events import EventRecorder
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Told:
         return self.recorder.reasons
 
 
-class _Listening(Recorder):
+class _Listening(EventRecorder):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, "tests", "tests")
         self.reasons: list[str] = []

@@ -18,7 +18,7 @@ from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.node import NodeReconciler
@@ -65,7 +65,7 @@ async def granted(server: ClusterClient) -> None:
         GrantListers(tenants, policies, classes, free=lambda _: {}),
         standard=GrantDefaults(),
         term="s3",
-        events=Recorder(server, "tests", "tests"),
+        events=EventRecorder(server, "tests", "tests"),
         clock=lambda: LATER,
         tick=lambda: 0.0,
     )
@@ -84,7 +84,7 @@ async def answered(server: ClusterClient) -> None:
     obj = named(keys.IDENTITY, Key(HOME, name), spec=spec)
     await make(server, keys.IDENTITY, obj, status=secret)
     ledger = Ledger(server)
-    events = Recorder(server, "tests", "tests")
+    events = EventRecorder(server, "tests", "tests")
     loop = LocalSliceReconciler(ledger, CONSUMER, identity.new_key(), events)
     await settle(loop, Key(HOME, "mypool"), ledger)
     node = {"spec": {"createNode": True}}  # admission fills in what the template says
@@ -106,7 +106,7 @@ async def joined(server: ClusterClient, version: str) -> None:
         virtual_nodes=lambda: {where: virtual},
         health=Health,
         version=told,
-        recorder=Recorder(server, "tests", "tests"),
+        recorder=EventRecorder(server, "tests", "tests"),
         clock=lambda: LATER,
     )
     await node.reconcile(Key("", "mypool"))

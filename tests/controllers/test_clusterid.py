@@ -6,7 +6,7 @@ from apis import keys
 from apis.objects import Key, named, uid
 from controllers import clusterid
 from kube.cluster import Cluster
-from kube.reconcile import TerminalError
+from kube.controller import TerminalError
 from tests.controllers.support import there
 from tests.fakes import FakeCluster
 

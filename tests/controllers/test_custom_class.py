@@ -14,7 +14,7 @@ from apis import keys, resources
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from controllers.granting.customclass import CustomClassReconciler
-from kube import client, waiting
+from kube import client, informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
@@ -96,12 +96,12 @@ async def test_it_runs_as_it_is_printed(server: ClusterClient, plane: Plane) -> 
     try:
         key = await asked(server, space, "rome", "gold", cpu="2")
         async with asyncio.timeout(300):
-            await waiting.until(
+            await informer.until(
                 server, keys.RESOURCE_SLICE, key, lambda obj: condition(obj)[0] == "Accepted"
             )
             changes = {"spec": {"resources": {"cpu": "3"}}}
             await server.patch(keys.RESOURCE_SLICE, key, changes)
-            found = await waiting.until(
+            found = await informer.until(
                 server,
                 keys.RESOURCE_SLICE,
                 key,

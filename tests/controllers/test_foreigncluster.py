@@ -17,7 +17,7 @@ from controllers.peers.foreigncluster.reconciler import (
     SliceVersionReconciler,
     controller,
 )
-from kube import waiting
+from kube import informer
 from kube.cluster import Cluster
 from kube.errors import InvalidError
 from tests.controllers.support import (
@@ -111,7 +111,7 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
             return {type_: one[0] for type_, one in shown.items()} == wanted
 
         async with asyncio.timeout(300):
-            await waiting.until(cluster, KIND, peer.key, is_so)
+            await informer.until(cluster, KIND, peer.key, is_so)
 
     await ensure_namespace(cluster, peer.namespace)
     async with controlling(cluster, controller):

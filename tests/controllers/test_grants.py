@@ -17,6 +17,7 @@ from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
+from kube.controller import TerminalError
 from kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -26,7 +27,6 @@ from kube.errors import (
     NotReachableError,
 )
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.controllers.slicereplicas import AUTHENTICATED, replica

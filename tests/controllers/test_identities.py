@@ -18,7 +18,7 @@ from controllers.authentication.identity.reconciler import (
 from controllers.authentication.nonce import NonceReconciler
 from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
 from kube import kubeconfig
-from kube.reconcile import Reconciler
+from kube.controller import Reconciler
 from tests.controllers.support import Ledger, Told, end, live_lister, settle, there
 from tests.fakes import FakeCluster
 

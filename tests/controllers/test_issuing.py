@@ -12,8 +12,8 @@ from certs import identity, pki
 from controllers.authentication.issuing import forge
 from controllers.authentication.issuing.forge import CertificateRequest
 from controllers.authentication.issuing.issuer import LOOK_S, AdvertisedEndpoint, Issuer
+from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError
-from kube.reconcile import TerminalError
 from tests import signers
 from tests.fakes import FakeCluster
 

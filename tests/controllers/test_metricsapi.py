@@ -12,7 +12,7 @@ from apis.objects import Key, Object, named
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do, MetricsServiceState
 from controllers.granting.metricsapi.reconciler import MetricsApiReconciler, controller
-from kube import client, clock, waiting
+from kube import client, clock, informer
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests.controllers import whole
@@ -186,7 +186,7 @@ async def test_the_loop_looks_when_an_agent_becomes_ready(server: ClusterClient)
     async with whole.controlling(server, controller), asyncio.timeout(60):
         status = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
         await server.patch_status(keys.DEPLOYMENT, AGENT, status)
-        await waiting.until(
+        await informer.until(
             server, keys.API_SERVICE, keys.METRICS_API, lambda found: found is not None
         )
 
@@ -196,4 +196,4 @@ async def until_judged(server: ClusterClient) -> None:
         return found is not None and bool((found.get("status") or {}).get("conditions"))
 
     async with asyncio.timeout(60):
-        await waiting.until(server, keys.API_SERVICE, keys.METRICS_API, is_judged)
+        await informer.until(server, keys.API_SERVICE, keys.METRICS_API, is_judged)

@@ -21,8 +21,8 @@ from controllers.offloading.namespacemap.reconciler import (
 )
 from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
+from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, NotReachableError
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import (
     Ledger,

@@ -10,8 +10,8 @@ import pytest
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import BusyError, InvalidError, KubeError, NotReachableError
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.rome import Rome
 from tests.controllers.support import (

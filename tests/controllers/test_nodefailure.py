@@ -10,8 +10,8 @@ from apis.objects import Key, Object
 from controllers.granting.grants.capacity import NODES
 from controllers.offloading.nodefailure.reconciler import PODS, NodeFailureReconciler, sources
 from kube import clock
+from kube.controller import Runner
 from kube.informer import Informer
-from kube.runner import Runner
 from tests import factories
 from tests.controllers.support import Ledger, Told
 from tests.fakes import FakeCluster

@@ -23,8 +23,8 @@ from kube import client, credentials
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 from sandbox.controlplane import Plane
 from tests.controllers.support import Told, ensure_namespace, local_map
 from tests.kube.running import Gate, running, until
@@ -54,7 +54,7 @@ class Pair:
         self.runner = Runner(
             "outage",
             ReplicationReconciler(KIND, peering, local, remote, Told(here).recorder),
-            [Source(self.originals), Source(self.replicas, original)],
+            [WatchSource(self.originals), WatchSource(self.replicas, original)],
             workers=8,
         )
 

@@ -18,9 +18,9 @@ from controllers.offloading.quota.reconciler import (
 )
 from controllers.offloading.shadowpod.reconciler import RETRY_S
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import InvalidError
 from kube.informer import Informer
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.quotaworld import World, following, sized
 from tests.controllers.support import end, there

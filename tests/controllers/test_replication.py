@@ -16,8 +16,8 @@ from controllers.peers.replication.reconciler import (
     looks,
 )
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import ForbiddenError, NotReachableError
-from kube.reconcile import TerminalError
 from tests.controllers.support import Ledger, Told, end, ensure_namespace, local_map, settle, there
 from tests.fakes import FakeCluster
 

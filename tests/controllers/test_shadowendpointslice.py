@@ -18,7 +18,7 @@ from controllers.offloading.shadowendpointslice.reconciler import (
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
-from kube.reconcile import TerminalError
+from kube.controller import TerminalError
 from tests.controllers.support import Ledger, Told
 from tests.fakes import FakeCluster
 

@@ -9,7 +9,7 @@ import pytest
 from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from controllers.granting.grants import reconciler
-from kube import client, waiting
+from kube import client, informer
 from kube.client import ClusterClient
 from sandbox import controlplane
 from tests import factories
@@ -51,8 +51,8 @@ async def granted(server: ClusterClient, **wanted: str) -> Object:
         return wanted.items() <= (((obj or {}).get("status") or {}).get("resources") or {}).items()
 
     async with asyncio.timeout(300):
-        found = await waiting.until(server, keys.RESOURCE_SLICE, POOL, is_so)
-        await waiting.until(
+        found = await informer.until(server, keys.RESOURCE_SLICE, POOL, is_so)
+        await informer.until(
             server,
             keys.QUOTA,
             QUOTA,

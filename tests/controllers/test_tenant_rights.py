@@ -16,9 +16,9 @@ from controllers.authentication.tenantrights.reconciler import (
     by_namespace,
 )
 from kube.cluster import Selection
+from kube.controller import TerminalError
 from kube.errors import NotReachableError
 from kube.informer import Change
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import Ledger, end, live_lister, settle, there
 from tests.fakes import FakeCluster

@@ -14,8 +14,8 @@ from controllers.offloading.virtualnode.forge import lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.reconciler import VirtualNodeListers, VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
+from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, InvalidError
-from kube.reconcile import TerminalError
 from tests import factories
 from tests.controllers.support import (
     NOW,

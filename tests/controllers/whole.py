@@ -10,7 +10,7 @@ from controllers.manager import Controller, Informers, Limits, Manager
 from kube import clock
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
-from kube.events import Recorder
+from kube.events import EventRecorder
 from tests.kube.running import running
 
 
@@ -27,7 +27,7 @@ async def controlling(
         informers=Informers(cached),
         cluster_id="milan",
         namespace=keys.LIQO_NAMESPACE,
-        events=Recorder(cluster, "tests", "tests"),
+        events=EventRecorder(cluster, "tests", "tests"),
         clock=clock.now,
         user_agent="tests",
         limits=limits or Limits(),

@@ -10,7 +10,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named, uid
-from kube import errors, waiting
+from kube import errors, informer
 from kube.client import ClusterClient
 from sandbox import metrics
 from sandbox.clusters import Sandbox
@@ -51,11 +51,11 @@ async def test_namespaces_end_while_no_metric_agent_answers(both: world.Pair) ->
     await until_available(milan)
     await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 0}})
     try:
-        await waiting.until(milan, keys.API_SERVICE, keys.METRICS_API, is_gone)
+        await informer.until(milan, keys.API_SERVICE, keys.METRICS_API, is_gone)
         left = Key("", f"left-{secrets.token_hex(3)}")
         made = await milan.create(keys.NAMESPACE, named(keys.NAMESPACE, left))
         await milan.delete(keys.NAMESPACE, left, uid=uid(made))
-        await waiting.until(milan, keys.NAMESPACE, left, is_gone)
+        await informer.until(milan, keys.NAMESPACE, left, is_gone)
     finally:
         await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 2}})
     await until_available(milan)
@@ -68,7 +68,7 @@ async def until_available(milan: ClusterClient) -> None:
         said = ((found or {}).get("status") or {}).get("conditions")
         return objects.is_condition_true(said, "Available")
 
-    await waiting.until(milan, keys.API_SERVICE, keys.METRICS_API, is_available)
+    await informer.until(milan, keys.API_SERVICE, keys.METRICS_API, is_available)
 
 
 def is_gone(found: Object | None) -> bool:

@@ -1,6 +1,6 @@
 """How often something is done for a name."""
 
-from kube.buckets import Buckets
+from kube.ratelimit import Buckets
 
 
 def test_a_flood_about_one_name_does_not_drown_the_others() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 from apis import keys
 from apis.objects import Kind, Object
 from kube import errors
-from kube.buckets import Buckets
 from kube.cluster import Cluster, Selection
-from kube.events import EVERY_S, MAX_REMEMBERED, Recorder
+from kube.events import EVERY_S, MAX_REMEMBERED, EventRecorder
+from kube.ratelimit import Buckets
 from tests.factories import node, pod
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, turns, until
@@ -26,7 +26,7 @@ def wrote(cluster: FakeCluster) -> int:
 
 async def test_an_event_says_what_happened_to_what(cluster: Cluster, namespace: str) -> None:
     made = await cluster.create(keys.POD, pod(namespace))
-    recorder = Recorder(cluster, "pyliqo-test", "pod-0", labels={"team": "a"})
+    recorder = EventRecorder(cluster, "pyliqo-test", "pod-0", labels={"team": "a"})
     recorder.event(keys.POD, made, "Normal", "CreatedPod", "made it")
     written: list[Object] = []
     async with running(recorder.run()):
@@ -47,7 +47,7 @@ async def test_an_event_says_what_happened_to_what(cluster: Cluster, namespace: 
 async def test_the_same_again_is_counted_and_written_once_in_ten_seconds() -> None:
     cluster, time = FakeCluster(), Time()
     made = pod("ns", metadata={"uid": "u"})
-    recorder = Recorder(cluster, "test", "0", clock=time)
+    recorder = EventRecorder(cluster, "test", "0", clock=time)
 
     def say(message: str) -> None:
         recorder.event(keys.POD, made, "Warning", "FailedReflection", message)
@@ -70,7 +70,7 @@ async def test_the_same_again_is_counted_and_written_once_in_ten_seconds() -> No
 
 async def test_other_reasons_and_objects_are_events_of_their_own() -> None:
     cluster = FakeCluster()
-    recorder = Recorder(cluster, "test", "0")
+    recorder = EventRecorder(cluster, "test", "0")
     one, two = pod("ns", metadata={"uid": "u1"}), pod("ns", metadata={"uid": "u2"})
     recorder.event(keys.POD, one, "Normal", "A", "")
     recorder.event(keys.POD, one, "Normal", "B", "")
@@ -86,7 +86,7 @@ async def test_other_reasons_and_objects_are_events_of_their_own() -> None:
 async def test_an_event_that_the_server_forgot_is_made_anew() -> None:
     cluster, time = FakeCluster(), Time()
     made = pod("ns", metadata={"uid": "u"})
-    recorder = Recorder(cluster, "test", "0", clock=time)
+    recorder = EventRecorder(cluster, "test", "0", clock=time)
     async with running(recorder.run()):
         recorder.event(keys.POD, made, "Normal", "A", "m")
         await until(lambda: wrote(cluster) == 1)
@@ -104,7 +104,7 @@ async def test_an_event_that_the_server_forgot_is_made_anew() -> None:
 async def test_events_that_cannot_be_written_stop_nobody() -> None:
     cluster: Any = FakeCluster()
     cluster.fail("create", errors.NotReachableError("cut"))
-    recorder = Recorder(cluster, "test", "0")
+    recorder = EventRecorder(cluster, "test", "0")
     async with running(recorder.run()):
         recorder.event(keys.POD, pod("ns", metadata={"uid": "u1"}), "Normal", "A", "m")
         await until(lambda: wrote(cluster) == 1)
@@ -131,7 +131,7 @@ class Slow(FakeCluster):
 
 async def test_a_flood_while_events_are_written_ends_nobody() -> None:
     cluster = Slow()
-    recorder = Recorder(cluster, "test", "0")
+    recorder = EventRecorder(cluster, "test", "0")
 
     def say(number: int) -> None:
         made = pod("ns", metadata={"uid": str(number)})
@@ -152,7 +152,7 @@ async def test_a_flood_while_events_are_written_ends_nobody() -> None:
 
 
 def test_a_flood_is_forgotten_from_its_beginning() -> None:
-    recorder = Recorder(FakeCluster(), "test", "0")
+    recorder = EventRecorder(FakeCluster(), "test", "0")
     for number in range(MAX_REMEMBERED + 500):
         obj = pod("ns", metadata={"uid": str(number)})
         recorder.event(keys.POD, obj, "Normal", "A", "m")
@@ -163,7 +163,7 @@ def test_a_flood_is_forgotten_from_its_beginning() -> None:
 async def test_with_a_pace_a_flood_waits() -> None:
     cluster, time = FakeCluster(), Time()
     paced = Buckets(time, per_second=50, burst=100)
-    recorder = Recorder(cluster, "test", "0", clock=time, pace=paced)
+    recorder = EventRecorder(cluster, "test", "0", clock=time, pace=paced)
     for number in range(500):
         made = pod("ns", f"p{number}", metadata={"uid": f"u{number}"})
         recorder.event(keys.POD, made, "Warning", "RemoteTrouble", "x")

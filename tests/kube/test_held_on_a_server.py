@@ -16,8 +16,8 @@ from apis import keys
 from apis.objects import Key, named
 from kube import client
 from kube.client import ClusterClient
+from kube.controller import Runner
 from kube.queue import Queue
-from kube.runner import Runner
 from sandbox.controlplane import Plane
 from tests.factories import config_map
 from tests.kube.running import running, until

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from kube import errors
-from kube.persist import FIRST_S, MOST_S, persist
-from kube.reconcile import TerminalError
+from kube.controller import TerminalError
+from kube.process import FIRST_S, MOST_S, persist
 from tests.kube.running import Time
 
 REFUSED = errors.refusal(503, {"message": "etcd is away"})

@@ -22,9 +22,9 @@ from apis.objects import Key, Object
 from certs import listener, pki
 from kube import clock, process
 from kube.cluster import Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Informer
 from kube.process import MOST, Process
-from kube.runner import Runner, Source
 from tests.fakes import FakeCluster
 from tests.kube.running import running
 
@@ -215,7 +215,7 @@ async def test_a_term_that_ends_leaves_nothing_behind() -> None:
     for _ in range(3):
         live = FakeCluster()
         informer = Informer(Selection(keys.CONFIG_MAP, Object))
-        runner = Runner("maps", Idle(), [Source(informer)])
+        runner = Runner("maps", Idle(), [WatchSource(informer)])
         with daemon.works([runner]):
             async with running(informer.run(live)), running(runner.run()):
                 await informer.synced.wait()

@@ -16,10 +16,10 @@ from apis.objects import Key, Kind, Object, named, uid
 from kube import errors, metrics, transport
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from kube.events import EVERY_S, Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EVERY_S, EventRecorder
 from kube.informer import Informer
 from kube.queue import Queue
-from kube.runner import Runner, Source
 from sandbox.controlplane import Plane
 from tests.factories import config_map, secret
 from tests.kube.running import Gate, Time, dice, running, some_at_once, turns, until
@@ -122,7 +122,7 @@ async def test_however_changes_of_two_kinds_come_the_end_is_the_same(
     """With cuts between, and all of it once more as a resync, which writes nothing."""
     async with connected(plane) as direct, connected(plane, gate) as through:
         copies = Copies(through, await made(direct, plane), await made(direct, plane))
-        sources = [Source(informer) for informer in copies.informers]
+        sources = [WatchSource(informer) for informer in copies.informers]
         runner = Runner("copies", copies, sources, workers=4)
         followed = (informer.run(through) for informer in copies.informers)
         async with running(*followed, runner.run()):
@@ -141,7 +141,7 @@ async def test_however_changes_of_two_kinds_come_the_end_is_the_same(
             after = await contents(direct, keys.CONFIG_MAP, copies.copy)
 
         fresh = Copies(direct, copies.source, await made(direct, plane))
-        again = Runner("fresh", fresh, [Source(informer) for informer in fresh.informers])
+        again = Runner("fresh", fresh, [WatchSource(informer) for informer in fresh.informers])
         async with running(*(one.run(direct) for one in fresh.informers), again.run()):
             await until(lambda: all(one.synced.is_set() for one in fresh.informers))
             await eventually(fresh, direct)
@@ -155,7 +155,7 @@ async def test_a_key_that_changes_often_is_looked_at_less_often_and_last_at_the_
 ) -> None:
     async with connected(plane) as cluster:
         copies = Copies(cluster, await made(cluster, plane), await made(cluster, plane))
-        runner = Runner("often", copies, [Source(one) for one in copies.informers], workers=8)
+        runner = Runner("often", copies, [WatchSource(one) for one in copies.informers], workers=8)
         keys_ = [Key(copies.source, name) for name in NAMES]
         for key in keys_:
             await cluster.create(keys.CONFIG_MAP, config_map(*key, x="0"))
@@ -189,7 +189,7 @@ async def test_no_worker_runs_before_all_informers_have_synced(
         needed = informer_of(keys.SERVICE_ACCOUNT, namespace)
         informers = [*copies.informers, needed]
         await cluster.create(keys.CONFIG_MAP, config_map(namespace, "a"))
-        sources = [Source(informer) for informer in copies.informers]
+        sources = [WatchSource(informer) for informer in copies.informers]
         runner = Runner("barrier", copies, sources, wait_for=[needed])
         async with running(runner.run()) as tasks:
             for number in order:
@@ -222,7 +222,7 @@ async def test_what_a_server_refuses_is_tried_ever_later_and_soon_again_once_it_
     plane: Plane, caplog: pytest.LogCaptureFixture
 ) -> None:
     def waits() -> list[float]:
-        found = [record for record in caplog.records if record.name == "kube.runner"]
+        found = [record for record in caplog.records if record.name == "kube.controller"]
         return [vars(record)["retry_in_s"] for record in found]
 
     async with connected(plane) as cluster:
@@ -251,7 +251,7 @@ async def test_the_same_again_is_counted_and_written_once_in_ten_seconds(plane: 
     async with connected(plane) as cluster:
         namespace, time = await made(cluster, plane), Time()
         about = await cluster.create(keys.CONFIG_MAP, config_map(namespace, "about"))
-        recorder = Recorder(cluster, "test", "0", clock=time)
+        recorder = EventRecorder(cluster, "test", "0", clock=time)
 
         async def written() -> list[Object]:
             return list(

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import test_utils, web
 
 from kube import errors
-from kube.remotecommand import PROTOCOLS, Command, CommandError
+from kube.remotecommand import PROTOCOLS, CommandError, RemoteCommand
 
 SUCCESS = b"\x03" + json.dumps({"status": "Success"}).encode()
 FAILURE = b"\x03" + json.dumps({"status": "Failure", "message": "exit code 2"}).encode()
@@ -52,7 +52,7 @@ async def said(server: tuple[Server, test_utils.BaseTestServer], *frames: bytes)
         aiohttp.ClientSession() as session,
         session.ws_connect(listening.make_url("/exec"), protocols=PROTOCOLS) as socket,
     ):
-        command = Command(socket)
+        command = RemoteCommand(socket)
         await command.write(b"some ")
         await command.write(b"bytes")
         await command.end_input()
@@ -108,7 +108,7 @@ async def test_what_is_written_after_its_end_is_dropped(
         aiohttp.ClientSession() as session,
         session.ws_connect(listening.make_url("/exec"), protocols=PROTOCOLS) as socket,
     ):
-        command = Command(socket)
+        command = RemoteCommand(socket)
         await command.end_input()
         assert await command.text() == "done"
 

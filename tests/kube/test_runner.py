@@ -12,10 +12,9 @@ from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, logs, metrics
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.informer import Change, Informer
 from kube.queue import Queue
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
 from tests.factories import config_map
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, dice, running, turns, until
@@ -56,7 +55,7 @@ async def test_each_object_is_looked_at() -> None:
     cluster, informer, recording = FakeCluster(), configs(), Recording()
     for name in ("a", "b"):
         await cluster.create(keys.CONFIG_MAP, config_map("default", name))
-    runner = Runner("each", recording, [Source(informer)])
+    runner = Runner("each", recording, [WatchSource(informer)])
     async with running(informer.run(cluster), runner.run()):
         await until(lambda: len(recording.seen) == 2)
         await cluster.patch(keys.CONFIG_MAP, A, {"data": {"x": "y"}})
@@ -71,7 +70,7 @@ async def test_a_source_says_whom_a_change_concerns() -> None:
         return [Key("", f"owner-of-{change.key.name}")]
 
     cluster, informer, recording = FakeCluster(), configs(), Recording()
-    runner = Runner("owner", recording, [Source(informer, owner)])
+    runner = Runner("owner", recording, [WatchSource(informer, owner)])
     async with running(informer.run(cluster), runner.run()):
         await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
         await until(lambda: recording.seen)
@@ -84,7 +83,7 @@ async def test_a_source_that_fails_stops_neither_informer_nor_runner() -> None:
         raise KeyError(change.key.name)
 
     cluster, informer, recording = FakeCluster(), configs(), Recording()
-    runner = Runner("broken", recording, [Source(informer, broken), Source(informer)])
+    runner = Runner("broken", recording, [WatchSource(informer, broken), WatchSource(informer)])
     async with running(informer.run(cluster), runner.run()):
         await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
         await until(lambda: recording.seen)
@@ -97,7 +96,7 @@ async def test_no_worker_runs_before_all_informers_have_synced(order: tuple[int,
     cluster, recording = FakeCluster(), Recording()
     await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
     informers = [configs(), configs("default"), configs("other")]
-    sources = [Source(informer) for informer in informers[:2]]
+    sources = [WatchSource(informer) for informer in informers[:2]]
     runner = Runner("barrier", recording, sources, wait_for=informers[2:])
     async with running(runner.run()) as tasks:
         for number in order:
@@ -115,7 +114,7 @@ async def test_a_source_that_comes_later_waits_for_its_own_informers() -> None:
     await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
     early, needed = configs("default"), configs("other")
     runner = Runner("late", recording, [])
-    source = Source(early)
+    source = WatchSource(early)
     async with running(runner.run(), early.run(cluster)) as tasks:
         await until(early.synced.is_set)
         runner.attach(source, wait_for=[needed])
@@ -134,7 +133,7 @@ async def test_a_source_may_leave_before_it_was_ready_or_the_runner_runs() -> No
     cluster, recording, informer = FakeCluster(), Recording(), configs()
     await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
     runner = Runner("leaves", recording, [])
-    one, two = Source(informer), Source(informer)
+    one, two = WatchSource(informer), WatchSource(informer)
     runner.attach(one)
     runner.detach(one)
     runner.detach(one)
@@ -160,7 +159,7 @@ async def test_any_failure_parks_its_key_and_the_others_go_on(
             await until(lambda: len(recording.seen) == 4)
 
     assert recording.seen == [A] * 4
-    logged = [record for record in caplog.records if record.name == "kube.runner"]
+    logged = [record for record in caplog.records if record.name == "kube.controller"]
     assert [vars(record)["error"] for record in logged] == ["one", "two", "three"]
     assert [vars(record)["retry_in_s"] for record in logged] == [0.005, 0.01, 0.02]
     assert outcomes("failing") == {"error": 3, "done": 1}
@@ -186,7 +185,7 @@ async def test_a_server_that_is_away_costs_a_key_neither_ration_nor_back_off(
             await until(lambda: len(recording.seen) == 3)
             assert queue.failures(A) == 0
 
-    logged = [record for record in caplog.records if record.name == "kube.runner"]
+    logged = [record for record in caplog.records if record.name == "kube.controller"]
     assert [vars(record)["retry_in_s"] for record in logged] == [0.2, 0.4]
     assert not any(record.exc_info for record in logged)
 
@@ -215,7 +214,7 @@ async def test_what_was_taken_away_is_tried_soon_enough_to_go_on_by_itself(
             queue.add(A)
             await until(lambda: recording.seen and caplog.records)
 
-    logged, *_ = [record for record in caplog.records if record.name == "kube.runner"]
+    logged, *_ = [record for record in caplog.records if record.name == "kube.controller"]
     assert 0.75 * most_s <= vars(logged)["retry_in_s"] <= most_s
     assert vars(logged)["error"] == str(error)
 
@@ -231,7 +230,7 @@ async def test_what_is_not_let_is_told_while_its_back_off_grows_and_then_ever_le
                 runner.enqueue(A)
                 await until(lambda seen=seen: len(recording.seen) > seen)  # type: ignore[misc]
 
-    logged = [record for record in caplog.records if record.name == "kube.runner"]
+    logged = [record for record in caplog.records if record.name == "kube.controller"]
     assert len(logged) == 13 + len([16, 32, 64])
 
 
@@ -267,7 +266,7 @@ async def test_a_loop_may_say_how_long_its_keys_wait_at_most(
             queue.add(A)
             await until(lambda: recording.seen and caplog.records)
 
-    logged, *_ = [record for record in caplog.records if record.name == "kube.runner"]
+    logged, *_ = [record for record in caplog.records if record.name == "kube.controller"]
     assert 7.5 <= vars(logged)["retry_in_s"] <= 10
 
 
@@ -279,7 +278,7 @@ async def test_a_conflict_is_retried_silently(caplog: pytest.LogCaptureFixture) 
             runner.enqueue(A)
             await until(lambda: len(recording.seen) == 2)
 
-    assert [record for record in caplog.records if record.name == "kube.runner"] == []
+    assert [record for record in caplog.records if record.name == "kube.controller"] == []
     assert outcomes("conflict") == {"conflict": 1, "done": 1}
 
 
@@ -400,7 +399,7 @@ async def test_log_lines_say_what_was_worked_on() -> None:
 
 async def test_draining_finishes_what_waits_and_takes_no_more() -> None:
     cluster, informer, recording = FakeCluster(), configs(), Recording()
-    runner = Runner("draining", recording, [Source(informer)])
+    runner = Runner("draining", recording, [WatchSource(informer)])
     async with running(informer.run(cluster), runner.run()):
         await until(informer.synced.is_set)
         await turns()
@@ -485,7 +484,7 @@ async def copy_through(seed: int, mishap: Callable[[FakeCluster, random.Random],
         Selection(keys.CONFIG_MAP, Object), clock=time, dice=chance.random, sleep=time.sleep
     )
     queue: Queue[Key] = Queue()
-    runner = Runner("copying", Copying(cluster), [Source(informer)], workers=3, queue=queue)
+    runner = Runner("copying", Copying(cluster), [WatchSource(informer)], workers=3, queue=queue)
 
     def is_settled() -> bool:
         known = {(keys.CONFIG_MAP, key): obj for key, obj in informer.items().items()}
@@ -533,6 +532,6 @@ async def test_all_events_replaced_by_one_resync_end_in_the_same_state(seed: int
         if chance.random() < 0.3:
             await Copying(cluster).reconcile(Key("source", chance.choice("abcd")))
     informer = configs()
-    runner = Runner("resync", Copying(cluster), [Source(informer)])
+    runner = Runner("resync", Copying(cluster), [WatchSource(informer)])
     async with running(informer.run(cluster), runner.run()):
         await until(lambda: data_in(cluster, "source") == data_in(cluster, "copy"))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube.shared import SharedRead
+from kube.ratelimit import SharedRead
 
 
 def reader(answers: list[object]) -> Callable[[], Awaitable[object]]:

@@ -2,7 +2,7 @@
 
 from apis import objects
 from apis.objects import Object
-from kube.written import Written
+from kube.slim import ReadYourWrites
 from tests import factories
 
 
@@ -13,7 +13,7 @@ def config(version: str, **data: str) -> Object:
 
 def test_while_the_cache_is_behind_what_was_written_is_the_newest() -> None:
     old, new, newer = config("1"), config("2", a="1"), config("3", a="2")
-    key, written = objects.key_of(old), Written()
+    key, written = objects.key_of(old), ReadYourWrites()
     assert written.newest(key, old) is old
     written.add(old, new)
     assert written.newest(key, old) == new
@@ -25,7 +25,7 @@ def test_while_the_cache_is_behind_what_was_written_is_the_newest() -> None:
 
 def test_what_is_gone_or_of_another_version_is_forgotten() -> None:
     old, new = config("1"), config("2", a="1")
-    key, written = objects.key_of(old), Written()
+    key, written = objects.key_of(old), ReadYourWrites()
     for cached in (None, config("7")):
         written.add(old, new)
         written.newest(key, cached)

@@ -10,9 +10,9 @@ from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock, errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Informer
-from kube.runner import Runner, Source
 from tests.kube.running import running as meanwhile
 from tests.kubelet import worlds
 
@@ -29,9 +29,11 @@ class Milan:
         self.shadows, self.pods = (
             Informer(Selection(kind, Object, namespace)) for kind in (keys.SHADOW_POD, keys.POD)
         )
-        events = Recorder(cluster, "tests", "milan")
+        events = EventRecorder(cluster, "tests", "milan")
         self._controller = ShadowPodReconciler(cluster, events=events, clock=clock.now)
-        self._runner = Runner("milan", self, [Source(self.shadows), Source(self.pods)], workers=8)
+        self._runner = Runner(
+            "milan", self, [WatchSource(self.shadows), WatchSource(self.pods)], workers=8
+        )
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -3,12 +3,12 @@
 from apis import keys, objects
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock
-from kube.events import Recorder
+from kube.events import EventRecorder
 from tests.kubelet.worlds import World
 
 
 def controller(world: World) -> ShadowPodReconciler:
-    events = Recorder(world.remote, "tests", "milan")
+    events = EventRecorder(world.remote, "tests", "milan")
     return ShadowPodReconciler(world.remote, events=events, clock=clock.now)
 
 

@@ -19,7 +19,7 @@ from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
-from kube.events import Recorder as Events
+from kube.events import EventRecorder as Events
 from kubelet.contract import Node
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer

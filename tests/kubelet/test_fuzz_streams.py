@@ -21,8 +21,8 @@ from apis import keys
 from apis.objects import Kind, Object
 from kube import credentials, errors, peer
 from kube.cluster import Selection
+from kube.controller import TerminalError
 from kube.informer import Informer
-from kube.reconcile import TerminalError
 from kubelet.mappings import FOLLOWED
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, serving

@@ -10,7 +10,7 @@ from apis.objects import Key
 from controllers.offloading.nodefailure.reconciler import NodeFailureReconciler
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import clock
-from kube.events import Recorder
+from kube.events import EventRecorder
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World
@@ -20,7 +20,7 @@ async def test_a_pod_of_a_node_that_is_lost_is_made_anew_and_stays_itself_at_hom
     world: World,
 ) -> None:
     worker = Key("", f"worker-of-{world.twin.namespace}")
-    events = Recorder(world.remote, "tests", "milan")
+    events = EventRecorder(world.remote, "tests", "milan")
     shadows = ShadowPodReconciler(world.remote, events=events, clock=clock.now)
     grace = timedelta(minutes=1)
     failures = NodeFailureReconciler(world.remote, events, lambda: clock.now() + grace)

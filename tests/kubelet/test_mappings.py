@@ -17,8 +17,8 @@ from kube import errors, informer
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Listing, Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Informer
-from kube.runner import Runner, Source
 from kube.slim import Packed
 from kubelet import mappings
 from kubelet.contract import Node
@@ -122,7 +122,9 @@ class Kubelet:
             departures=self.departures,
             breaker=self.breaker,
         )
-        self.runner = Runner("test-pods", reconciler, [Source(self.pods)], wait_for=[self.maps])
+        self.runner = Runner(
+            "test-pods", reconciler, [WatchSource(self.pods)], wait_for=[self.maps]
+        )
 
     def coroutines(self) -> list[Callable[[], object]]:
         """Return what has to run."""

@@ -15,7 +15,7 @@ from apis.resources import Resources
 from kube import errors
 from kube.breaker import Breaker
 from kube.cluster import Cluster
-from kube.runner import Runner
+from kube.controller import Runner
 from kubelet import node as node_
 from kubelet import settings
 from kubelet.forge.health import Health

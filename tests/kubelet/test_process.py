@@ -15,7 +15,7 @@ from certs import pki
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube import client, clock
 from kube.client import ClusterClient
-from kube.events import Recorder
+from kube.events import EventRecorder
 from sandbox.controlplane import Plane
 from tests.conftest import CRD, definition, established
 from tests.kubelet.sites import Site, eventually
@@ -130,7 +130,7 @@ async def runs_there(site: Site) -> None:
         return bool(await site.cluster.get(keys.SHADOW_POD, there))
 
     await eventually(is_offloaded)
-    recorder = Recorder(site.cluster, "tests", "milan")
+    recorder = EventRecorder(site.cluster, "tests", "milan")
     await ShadowPodReconciler(site.cluster, events=recorder, clock=clock.now).reconcile(there)
     await site.cluster.patch_status(keys.POD, there, running())
 

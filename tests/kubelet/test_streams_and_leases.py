@@ -18,7 +18,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from certs import pki
 from kube import clock
-from kube.runner import Runner
+from kube.controller import Runner
 from kubelet.node import LeaseReconciler
 from tests.fakes import FakeCluster
 from tests.kubelet import rigs

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from controllers.authentication.tenantrights import forge as tenantrights
-from kube import client, waiting
+from kube import client, informer
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
@@ -202,14 +202,14 @@ async def test_pods_of_the_webhook_come_where_critical_classes_are_limited(tmp_p
 
             key = objects.key_of(made)
             async with asyncio.timeout(120):
-                await waiting.until(server, keys.DEPLOYMENT, key, is_refused)
+                await informer.until(server, keys.DEPLOYMENT, key, is_refused)
             said = await install.obstacles(server)
             assert f"deployment {name} gets no pods" in said
             assert "insufficient quota" in said
 
             await server.create(Kind("", "v1", "ResourceQuota", "resourcequotas"), quota)
             async with asyncio.timeout(120):
-                await waiting.until(
+                await informer.until(
                     server,
                     keys.DEPLOYMENT,
                     key,

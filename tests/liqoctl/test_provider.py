@@ -15,7 +15,7 @@ from apis.objects import Key, Object, named
 from apis.providerpolicy import ProviderPolicy
 from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import SliceDemand, divide
-from kube import waiting
+from kube import informer
 from kube.client import ClusterClient
 from liqoctl.forge import peering, sharing
 from tests import factories
@@ -211,7 +211,7 @@ def controlled(server: Server, tenant: Key, reason: str) -> Iterator[None]:
         return objects.spec(found).get("tenantCondition") == "Drained"
 
     async def answer(cluster: ClusterClient) -> None:
-        found = await waiting.until(cluster, keys.TENANT, tenant, is_to_go)
+        found = await informer.until(cluster, keys.TENANT, tenant, is_to_go)
         assert found
         ready = {
             "type": "Ready",

@@ -12,10 +12,10 @@ import pytest
 from apis import keys, objects
 from apis import offloading as parsed
 from apis.objects import Key, Kind, Object, named
-from kube import waiting
+from kube import informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from kube.waiting import Left
+from kube.informer import Left
 from liqoctl import install, uninstall, virtualnode
 from liqoctl import offload as offloading
 from liqoctl import resourceslice as slices
@@ -382,7 +382,7 @@ async def test_time_is_over_only_where_nothing_moves(*, moves: bool) -> None:
     async with asyncio.timeout(WITHIN_S), contextlib.AsyncExitStack() as stack:
         if not moves:
             stack.enter_context(pytest.raises(TimeoutError))
-        async with waiting.while_moving(2.0, look, lambda _: None):
+        async with informer.while_moving(2.0, look, lambda _: None):
             await done.wait()
     assert done.is_set() is moves
 

@@ -15,7 +15,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from kube import client, waiting
+from kube import client, informer
 from kube.client import ClusterClient
 from tests.controllers.support import virtual_node
 from tests.peering import world
@@ -130,7 +130,7 @@ class Told:
             return (objects.find_condition(told, self._type) or {}).get("status") == status
 
         async with asyncio.timeout(world.PATIENCE_S):
-            await waiting.until(self._cluster, keys.FOREIGN_CLUSTER, self._peer, is_so)
+            await informer.until(self._cluster, keys.FOREIGN_CLUSTER, self._peer, is_so)
 
 
 NODE: Final = Key("", "milan")

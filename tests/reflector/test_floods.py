@@ -12,9 +12,9 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from kube import client
-from kube.buckets import BURST, PER_SECOND
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.ratelimit import BURST, PER_SECOND
 from reflector.forge import configmap, event
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from sandbox import audit

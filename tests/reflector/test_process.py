@@ -24,7 +24,7 @@ from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpoint
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.events import EventRecorder
 from reflector import __main__, settings
 from sandbox import audit
 from sandbox.controlplane import Plane
@@ -529,7 +529,7 @@ async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
         await server.patch_status(keys.IP, ip, {"ip": "10.70.0.7"})
         await appears(server, Selection(keys.SHADOW_ENDPOINT_SLICE, Object, remote), there)
 
-    events = Recorder(server, "tests", "milan")
+    events = EventRecorder(server, "tests", "milan")
     provider = ShadowEndpointSliceReconciler(
         server,
         consumer=lambda _: "rome",

@@ -10,7 +10,7 @@ from apis.reflectionpolicy import MetadataFilter
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
-from kube.reconcile import TerminalError
+from kube.controller import TerminalError
 from reflector.forge import custom
 from reflector.forge.contract import Scene, Settings
 from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Ends, Reflection

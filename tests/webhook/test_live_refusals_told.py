@@ -21,7 +21,7 @@ from kube import client, errors
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from liqoctl import why
 from liqoctl.forge import why as answers
@@ -84,7 +84,7 @@ async def rome() -> FakeCluster:
     return made
 
 
-async def told(rome: FakeCluster, recorder: Recorder, kind: Kind) -> str:
+async def told(rome: FakeCluster, recorder: EventRecorder, kind: Kind) -> str:
     """Return the one Warning about the user's object ``web``."""
     async with running(recorder.run()):
         await until(lambda: not recorder.waiting)
@@ -141,7 +141,7 @@ async def test_a_refused_pod_says_so_by_event_condition_and_why(
 ) -> None:
     spec, says, annotations = PODS[row]
     world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
-    recorder = Recorder(rome, "vk", "vk-0")
+    recorder = EventRecorder(rome, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
     world.namespaces.others["bank"] = NamespaceMapping(MappingState.WITHDRAWN)
@@ -162,7 +162,7 @@ async def test_a_pod_that_a_narrowed_policy_refuses_says_so_too(
 ) -> None:
     """The provider's controller writes why into the ShadowPod that stands there."""
     world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
-    recorder = Recorder(rome, "vk", "vk-0")
+    recorder = EventRecorder(rome, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
     await world.bound()
@@ -209,7 +209,7 @@ async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
     forge_, original, says = REFLECTED[row]
     kind = forge_.row.kind
     await rome.create(kind, original)
-    recorder = Recorder(rome, "vk", "vk-0")
+    recorder = EventRecorder(rome, "vk", "vk-0")
 
     def tell(obj: Object, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         recorder.event(kind, obj, type_, reason, text)

@@ -15,9 +15,9 @@ from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube import kubeconfig
 from kube.cluster import Cluster
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 KIND: Final = keys.IDENTITY
 SLICE: Final = keys.RESOURCE_SLICE
@@ -35,7 +35,7 @@ class IdentityReconciler:
     secrets: Lister
     """Those of tenant namespaces: one that is not seen yet brings us back."""
     private_key: bytes = field(repr=False)
-    events: Recorder
+    events: EventRecorder
     replicated: Callable[[], Iterable[Object]]
     """All objects of the kinds that go to peers, as the process knows them."""
 
@@ -90,7 +90,7 @@ class SliceIdentityReconciler:
     """One slice of this cluster: an Identity as long as its provider accepts it."""
 
     cluster: Cluster
-    events: Recorder
+    events: EventRecorder
 
     async def reconcile(self, key: Key) -> float | None:
         obj = await self.cluster.get(SLICE, key)
@@ -177,12 +177,12 @@ def controller(manager: Manager) -> Setup:
             all_replicated,
         )
         sources = [
-            Source(identities),
-            Source(secrets, _by_secret),
-            *(Source(each, _by_replicated) for each in replicated),
+            WatchSource(identities),
+            WatchSource(secrets, _by_secret),
+            *(WatchSource(each, _by_replicated) for each in replicated),
         ]
         slice_ = SliceIdentityReconciler(manager.cached, manager.events)
-        of_slices = [Source(slices), Source(identities, watches.beside(slices))]
+        of_slices = [WatchSource(slices), WatchSource(identities, watches.beside(slices))]
         workers = manager.limits.workers
         return (
             Runner("identity", whole, sources, workers=workers),

@@ -13,10 +13,10 @@ from apis.objects import Object
 from certs import pki, policy
 from controllers.authentication.issuing import forge
 from controllers.authentication.issuing.forge import CertificateRequest, StoredCertificate
-from kube import waiting
+from kube import informer
 from kube.cluster import Cluster, Selection
+from kube.controller import TerminalError
 from kube.errors import BusyError, KubeError
-from kube.reconcile import TerminalError
 
 WAIT_S: Final = 30.0
 REFUSED_RETRY_S: Final = 30.0
@@ -130,7 +130,7 @@ class Issuer:
             await self._cluster.patch(kind, key, approval, subresource="approval")
         try:
             async with asyncio.timeout(WAIT_S):
-                decided = await waiting.until(self._cluster, kind, key, forge.is_decided)
+                decided = await informer.until(self._cluster, kind, key, forge.is_decided)
         except TimeoutError:
             message = f"signer {keys.CLIENT_SIGNER} gave no certificate for {key} in {WAIT_S:g} s"
             raise BusyError(message) from None

@@ -19,10 +19,10 @@ from controllers.authentication.tenant.forge import TenantRefusedError
 from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.errors import BusyError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 
 KIND: Final = keys.TENANT
 FINALIZER: Final = keys.TENANT_FINALIZER
@@ -70,7 +70,7 @@ class TenantReconciler:
         issuer: Issuer,
         *,
         cluster_id: str,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
@@ -372,13 +372,13 @@ def controller(manager: Manager) -> Setup:
     everyones = manager.all_bindings()
 
     beside = watches.beside(tenants)
-    sources: list[Source[Object]] = [
-        Source(tenants, watches.but_booked()),
-        Source(namespaces, watches.inside(tenants)),
-        Source(slices, lambda change: beside(change) if change.old is None else ()),
-        Source(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
+    sources: list[WatchSource[Object]] = [
+        WatchSource(tenants, watches.but_booked()),
+        WatchSource(namespaces, watches.inside(tenants)),
+        WatchSource(slices, lambda change: beside(change) if change.old is None else ()),
+        WatchSource(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
     ]
-    bindings = [Source(informer, _by_binding(tenants)) for informer in everyones.values()]
+    bindings = [WatchSource(informer, _by_binding(tenants)) for informer in everyones.values()]
 
     def runner() -> Runner:
         made = TenantReconciler(

@@ -10,8 +10,8 @@ from controllers import watches, writes
 from controllers.authentication.tenantrights import forge
 from controllers.manager import Manager, Setup
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 KIND: Final = keys.ROLE_BINDING
 FINALIZER: Final = keys.TENANT_RIGHTS_FINALIZER
@@ -82,7 +82,7 @@ def controller(manager: Manager) -> Setup:
     account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
 
     def runner() -> Runner:
-        sources = [Source(namespaces, by_namespace), Source(bindings, by_binding)]
+        sources = [WatchSource(namespaces, by_namespace), WatchSource(bindings, by_binding)]
         reconciler = TenantRightsReconciler(manager.cached, account)
         return Runner("tenantrights", reconciler, sources)
 

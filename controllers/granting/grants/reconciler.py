@@ -35,6 +35,7 @@ from controllers.granting.grants.ledger import POLICY, Ledgers
 from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import (
     BusyError,
     ConflictError,
@@ -43,11 +44,9 @@ from kube.errors import (
     KubeError,
     NotFoundError,
 )
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change
-from kube.process import Loop
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
+from kube.process import Runnable
 
 ALL: Final = Key("", "grants")
 """The one key: what one slice gets depends on all others."""
@@ -100,7 +99,7 @@ class GrantsReconciler:
         *,
         standard: GrantDefaults,
         term: str,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
         tick: Callable[[], float],
     ) -> None:
@@ -336,9 +335,9 @@ def controller(manager: Manager) -> Setup:
     policies = manager.informer(watches.PROVIDER_POLICIES)
     storage_classes = manager.informer(watches.STORAGE_CLASSES)
     others = (manager.informer(watches.QUOTAS), tenants, policies, storage_classes)
-    sources = [Source(slices, _of_slice), *(Source(each, everything) for each in others)]
+    sources = [WatchSource(slices, _of_slice), *(WatchSource(each, everything) for each in others)]
 
-    def loops() -> list[Loop]:
+    def loops() -> list[Runnable]:
         capacity = Capacity(manager.live)
         reconciler = GrantsReconciler(
             manager.live,
@@ -356,7 +355,7 @@ def controller(manager: Manager) -> Setup:
         )
         runner = Runner("grants", reconciler, sources, back_off_s=BACK_OFF_S)
         told = LargestPodReconciler(manager.cached, capacity.largest)
-        room = Runner("room", told, [Source(slices)])
+        room = Runner("room", told, [WatchSource(slices)])
 
         def on_change() -> None:
             if reconciler.is_shared:

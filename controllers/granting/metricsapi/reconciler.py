@@ -12,9 +12,9 @@ from controllers.granting.metricsapi.forge import Do
 from controllers.manager import Manager, Setup
 from controllers.writes import MANAGER
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 REMOVED: Final = (
     "the API server does not reach the metric agent ({why}): APIService {name} is deleted, so that"
@@ -32,7 +32,7 @@ class MetricsApiReconciler:
     """Its one key is that of the Deployment of the agent; the mark is on the cluster ID."""
 
     def __init__(
-        self, live: Cluster, events: Recorder, clock: Callable[[], datetime], namespace: str
+        self, live: Cluster, events: EventRecorder, clock: Callable[[], datetime], namespace: str
     ) -> None:
         self._live, self._events, self._clock = live, events, clock
         self._namespace = namespace
@@ -102,6 +102,6 @@ def controller(manager: Manager) -> Setup:
         reconciler = MetricsApiReconciler(
             manager.live, manager.events, manager.clock, manager.namespace
         )
-        return Runner("metricsapi", reconciler, [Source(each, one) for each in informers])
+        return Runner("metricsapi", reconciler, [WatchSource(each, one) for each in informers])
 
     return lambda: [runner()]

@@ -16,11 +16,11 @@ from controllers.granting.resourceslice import forge
 from controllers.manager import Manager, Setup
 from controllers.watches import Lister
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.errors import ForbiddenError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change
-from kube.process import Loop
-from kube.runner import Runner, Source
+from kube.process import Runnable
 
 KIND: Final = keys.RESOURCE_SLICE
 GOING_POLL_S: Final = 5.0
@@ -38,7 +38,7 @@ class LocalSliceReconciler:
     cluster: Cluster
     cluster_id: str
     private_key: bytes = field(repr=False)
-    events: Recorder
+    events: EventRecorder
     namespace: str = keys.LIQO_NAMESPACE
     """Where the default VkOptionsTemplate is."""
 
@@ -203,7 +203,7 @@ class ReplicaReconciler:
     secrets: Lister
     """Those of tenant namespaces."""
     issuer: Issuer
-    events: Recorder
+    events: EventRecorder
     clock: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> float | None:
@@ -288,19 +288,19 @@ def controller(manager: Manager) -> Setup:
     secrets = manager.tenant_secrets()
 
     local = [
-        Source(slices),
-        Source(namespaces, watches.inside(slices)),
-        Source(identities, _by_name),
-        Source(virtual_nodes, _by_name),
+        WatchSource(slices),
+        WatchSource(namespaces, watches.inside(slices)),
+        WatchSource(identities, _by_name),
+        WatchSource(virtual_nodes, _by_name),
     ]
     replicas = [
-        Source(slices),
-        Source(namespaces, watches.inside(slices)),
-        Source(tenants, watches.but_booked(watches.beside(slices))),
-        Source(secrets, _by_certificate),
+        WatchSource(slices),
+        WatchSource(namespaces, watches.inside(slices)),
+        WatchSource(tenants, watches.but_booked(watches.beside(slices))),
+        WatchSource(secrets, _by_certificate),
     ]
 
-    def loops() -> list[Loop]:
+    def loops() -> list[Runnable]:
         consumer = LocalSliceReconciler(
             manager.cached,
             manager.cluster_id,

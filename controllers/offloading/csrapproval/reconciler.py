@@ -15,9 +15,9 @@ from controllers.offloading.csrapproval import forge
 from controllers.offloading.virtualnode.forge import lifecycle
 from controllers.watches import Keys
 from kube.cluster import Cluster
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 
 KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
 WAIT_S: Final = 1.0
@@ -30,7 +30,7 @@ class CsrApprovalReconciler:
     """Leaves alone what other kubelets ask for; denies one of ours that asks for anything else."""
 
     def __init__(
-        self, cluster: Cluster, *, events: Recorder, clock: Callable[[], datetime]
+        self, cluster: Cluster, *, events: EventRecorder, clock: Callable[[], datetime]
     ) -> None:
         self._cluster = cluster
         self._events = events
@@ -103,7 +103,7 @@ SIGNING_REQUESTS: Final = watches.every(
 def controller(manager: Manager) -> Setup:
     requests = manager.informer(SIGNING_REQUESTS)
     nodes = manager.informer(watches.NODES)
-    sources = [Source(requests), Source(nodes, by_node(requests))]
+    sources = [WatchSource(requests), WatchSource(nodes, by_node(requests))]
 
     def runner() -> Runner:
         reconciler = CsrApprovalReconciler(

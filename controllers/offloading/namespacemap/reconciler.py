@@ -27,12 +27,11 @@ from controllers.offloading.namespacemap.forge import (
 from controllers.pace import Pace
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, KubeError, NotFoundError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
-from kube.written import Written
+from kube.slim import ReadYourWrites
 
 KIND: Final = keys.NAMESPACE_MAP
 FINALIZER: Final = keys.NAMESPACE_MAP_FINALIZER
@@ -83,14 +82,14 @@ class NamespaceMapReconciler:
         listers: NamespaceMapListers,
         *,
         account: Key,
-        events: Recorder,
+        events: EventRecorder,
         pace: Pace | None = None,
     ) -> None:
         self._cluster = cluster
         self._listers = listers
         self._account = account
         self._events = events
-        self._written = Written()
+        self._written = ReadYourWrites()
         self._given: defaultdict[str, dict[str, Key]] = defaultdict(dict)
         """By tenant namespace and name, which map was given a twin."""
         self._pace = pace or Pace()
@@ -511,12 +510,12 @@ def controller(manager: Manager) -> Setup:
     everyones = manager.all_bindings()
 
     sources = [
-        Source(namespace_maps),
-        Source(namespaces, _by_owner),
-        Source(namespaces, watches.inside(namespace_maps)),
-        Source(bindings, _by_owner),
-        Source(policies, _by_policy(namespace_maps)),
-        Source(tenants, watches.but_booked(watches.beside(namespace_maps))),
+        WatchSource(namespace_maps),
+        WatchSource(namespaces, _by_owner),
+        WatchSource(namespaces, watches.inside(namespace_maps)),
+        WatchSource(bindings, _by_owner),
+        WatchSource(policies, _by_policy(namespace_maps)),
+        WatchSource(tenants, watches.but_booked(watches.beside(namespace_maps))),
     ]
 
     def runner() -> Runner:

@@ -19,12 +19,11 @@ from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.virtualnode.forge import rights
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import ForbiddenError, InvalidError, KubeError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
-from kube.written import Written
+from kube.slim import ReadYourWrites
 
 ORPHAN_S: Final = 10.0
 """How long a NamespaceOffloading may take after admission has labelled its namespace."""
@@ -72,7 +71,7 @@ class NamespaceOffloadingReconciler:
         listers: NamespaceOffloadingListers,
         *,
         cluster_id: str,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,7 +82,7 @@ class NamespaceOffloadingReconciler:
         self._clock, self._tick = clock, tick
         self._orphans: dict[Key, float] = {}
         self._entries = MappingWriter(cluster)
-        self._written = Written()
+        self._written = ReadYourWrites()
         self._withdrawals = Unmappings(clock, tick)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -515,12 +514,12 @@ def controller(manager: Manager) -> Setup:
         bindings=watches.cached(bindings),
     )
     sources = [
-        Source(offloadings),
-        Source(enabled, lambda change: [_offloading_in(change.key.name)]),
-        Source(namespace_maps, _by_map(offloadings)),
-        Source(virtual_nodes, by_node(offloadings)),
-        Source(nodes, by_node(offloadings)),
-        Source(bindings, _by_binding),
+        WatchSource(offloadings),
+        WatchSource(enabled, lambda change: [_offloading_in(change.key.name)]),
+        WatchSource(namespace_maps, _by_map(offloadings)),
+        WatchSource(virtual_nodes, by_node(offloadings)),
+        WatchSource(nodes, by_node(offloadings)),
+        WatchSource(bindings, _by_binding),
     ]
 
     def runner() -> Runner:

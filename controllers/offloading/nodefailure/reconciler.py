@@ -14,9 +14,9 @@ from controllers.granting.grants.capacity import NODES, SlimNode
 from controllers.manager import Manager, Setup
 from controllers.offloading.nodefailure import forge
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 
 FORCED: Final = "ForcedDeletion"
 
@@ -28,7 +28,7 @@ class NodeFailureReconciler:
     """One Pod, judged by live reads: both are the servers' word, and the delete names the UID."""
 
     cluster: Cluster
-    events: Recorder
+    events: EventRecorder
     clock: Callable[[], datetime]
 
     async def reconcile(self, key: Key) -> float | None:
@@ -91,7 +91,7 @@ def controller(manager: Manager) -> Setup:
 
 def sources(
     pods: Informer[EndingPod], nodes: Informer[SlimNode]
-) -> tuple[Source[EndingPod], Source[SlimNode]]:
+) -> tuple[WatchSource[EndingPod], WatchSource[SlimNode]]:
     """Return who is to be looked at: the Pods that end on nodes that are not Ready."""
 
     def by_pod(change: Change[EndingPod]) -> Iterable[Key]:
@@ -107,7 +107,7 @@ def sources(
         node = nodes.get(Key("", pod.spec.node_name))
         return node is not None and forge.is_ending(_plain(pod)) and forge.has_failed(_plain(node))
 
-    return Source(pods, by_pod), Source(nodes, by_node)
+    return WatchSource(pods, by_pod), WatchSource(nodes, by_node)
 
 
 def _plain(slim: EndingPod | SlimNode) -> Object:

@@ -17,8 +17,8 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode, VkOptionsTemplate
 from apis.reflection import ReflectedKind
 from kube.cluster import Cluster, Selection
+from kube.controller import WatchSource
 from kube.informer import Change, Informer
-from kube.runner import Source
 
 
 class _PolicyAnnotations(
@@ -63,7 +63,9 @@ class Policies:
         self._cluster, self._system = cluster, system
         self._there: dict[str, set[tuple[Kind, str]]] = {}
 
-    def source(self, informer: Informer[Outline], offloadings: Informer[Object]) -> Source[Outline]:
+    def source(
+        self, informer: Informer[Outline], offloadings: Informer[Object]
+    ) -> WatchSource[Outline]:
         """Return which changes in ``informer`` concern which NamespaceOffloading."""
         informer.subscribe(functools.partial(self._saw, informer.selection.kind))
 
@@ -72,7 +74,7 @@ class Policies:
             is_known = offloadings.get(key) is not None
             return [key] if is_known and _is_news(change.old, change.new) else []
 
-        return Source(informer, keys_of)
+        return WatchSource(informer, keys_of)
 
     def _saw(self, kind: Kind, change: Change[Outline]) -> None:
         namespace, name = change.key

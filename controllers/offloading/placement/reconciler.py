@@ -19,10 +19,10 @@ from controllers.offloading.placement import forge
 from controllers.offloading.placement.policies import NONE, SELECTIONS, Policies, PolicySummary
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection, Watched
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.process import Loop
-from kube.runner import Runner, Source
+from kube.process import Runnable
 from kube.scope import Scopes
 from kube.slim import Partial, PlacedPod
 
@@ -53,7 +53,7 @@ class PlacementReconciler:
         cluster: Cluster,
         listers: PlacementListers,
         *,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
@@ -191,15 +191,15 @@ def controller(manager: Manager) -> Setup:
     of_templates = watches.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
     templates = manager.informer(of_templates)
     policies = Policies(manager.cached, manager.namespace)
-    sources: list[Source[Any]] = [
-        Source(offloadings, _by_offloading),
-        Source(nodes, by_node(offloadings)),
-        Source(virtual_nodes, _by_spec(offloadings)),
-        Source(templates, watches.all_of(offloadings)),
+    sources: list[WatchSource[Any]] = [
+        WatchSource(offloadings, _by_offloading),
+        WatchSource(nodes, by_node(offloadings)),
+        WatchSource(virtual_nodes, _by_spec(offloadings)),
+        WatchSource(templates, watches.all_of(offloadings)),
         *(policies.source(manager.informer(each), offloadings) for each in SELECTIONS),
     ]
 
-    def loops() -> list[Loop]:
+    def loops() -> list[Runnable]:
         waiting = Waiting(manager.live)
         listers = PlacementListers(
             nodes=watches.cached(nodes),

@@ -21,11 +21,10 @@ from controllers.offloading.quota.forge import Account, Plan, Reservation, Reser
 from controllers.offloading.quota.ledger import Accounts, AdmissionDefaults, granted_to
 from controllers.offloading.shadowpod.slim import SlimPod, SlimShadow
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import ConflictError
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
-from kube.written import Written
+from kube.slim import ReadYourWrites
 
 SETTLE_S: Final = 1.0
 """What only tells that booked Pods are there is written together with what else comes."""
@@ -66,7 +65,7 @@ class QuotaReconciler:
         self._term, self._tell, self._tick = term, tell, tick
         self._taken_over: set[Key] = set()
         self._refused: set[Key] = set()
-        self._written = Written()
+        self._written = ReadYourWrites()
         self._unknown: dict[Key, Mapping[Key, str]] = {}
         self._unsettled: dict[Key, float] = {}
         self._free_at: dict[Key, float] = {}
@@ -289,11 +288,11 @@ def controller(
         users = {ledger.creator(obj) for obj in (change.old, change.new) if obj}
         return [key for user in users if (key := accounts.bookings.quota_of(user))]
 
-    sources: list[Source[Any]] = [
-        Source(quotas),
-        Source(shadow_pods, of_user),
-        Source(pods, of_user),
-        *(Source(informer, watches.all_of(quotas)) for informer in added),
+    sources: list[WatchSource[Any]] = [
+        WatchSource(quotas),
+        WatchSource(shadow_pods, of_user),
+        WatchSource(pods, of_user),
+        *(WatchSource(informer, watches.all_of(quotas)) for informer in added),
     ]
 
     def runner(tell: Callable[[Key], None]) -> Runner:

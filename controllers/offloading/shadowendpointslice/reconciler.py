@@ -17,12 +17,11 @@ from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from kube import errors, ownaddresses
 from kube.cluster import NO_VERSION, Cluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, TerminalError, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.ownaddresses import OwnAddresses
-from kube.process import Loop
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
+from kube.process import Runnable
 
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
 REFUSED_RETRY_S: Final = 300.0
@@ -48,7 +47,7 @@ class ShadowEndpointSliceReconciler:
         consumer: Callable[[str], str],
         reach: Callable[[str], EndpointAddresses | None],
         peers: Callable[[], Mapping[Key, Object]],
-        events: Recorder,
+        events: EventRecorder,
     ) -> None:
         self._cluster, self._consumer, self._reach = cluster, consumer, reach
         self._peers, self._events = peers, events
@@ -180,16 +179,16 @@ def controller(manager: Manager) -> Setup:
         before, after = map(ownership.consumer_of, (change.old, change.new))
         return [] if before == after else watches.inside(shadows)(change)
 
-    sources: list[Source[Any]] = [
-        Source(shadows),
-        Source(namespaces, by_namespace),
-        Source(slices),
-        Source(own.nodes, by_node),
-        Source(peers, by_peer),
-        *(Source(each, all_of_them) for each in everything if each),
+    sources: list[WatchSource[Any]] = [
+        WatchSource(shadows),
+        WatchSource(namespaces, by_namespace),
+        WatchSource(slices),
+        WatchSource(own.nodes, by_node),
+        WatchSource(peers, by_peer),
+        *(WatchSource(each, all_of_them) for each in everything if each),
     ]
 
-    def loops() -> list[Loop]:
+    def loops() -> list[Runnable]:
         pods = PodIPIndex(manager.live)
         reconciler = ShadowEndpointSliceReconciler(
             manager.cached,

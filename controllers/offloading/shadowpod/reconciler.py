@@ -24,11 +24,11 @@ from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.slim import FinalPhases, Find, SlimPod, SlimShadow
 from controllers.watches import Keys
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.errors import AlreadyExistsError, BusyError, ForbiddenError, InvalidError, NotFoundError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
-from kube.written import Written
+from kube.slim import ReadYourWrites
 
 RETRY_S: Final = 1.0
 MAX_RETRY_S: Final = 300.0
@@ -55,7 +55,7 @@ class ShadowPodReconciler:
         self,
         cluster: Cluster,
         *,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
         tick: Callable[[], float] = time.monotonic,
         find: Find | None = None,
@@ -73,7 +73,7 @@ class ShadowPodReconciler:
         self._ledger = ledger
         self._permission = permission
         self._growth = Growth(cluster, ledger)
-        self._written = Written()
+        self._written = ReadYourWrites()
         self._pauses_s: dict[Key, float] = {}
         self._created: dict[Key, tuple[str, float]] = {}
         self._until: dict[Key, tuple[_Asked, float]] = {}
@@ -344,10 +344,10 @@ PODS: Final = Selection(keys.POD, SlimPod, labels=f"{keys.MANAGED_BY}={keys.MANA
 def controller(manager: Manager) -> Setup:
     """Return the term of this controller, and of that for Quotas."""
     shadow_pods, pods = manager.informer(SHADOW_PODS), manager.informer(PODS)
-    sources: list[Source[Any]] = [Source(shadow_pods), Source(pods)]
+    sources: list[WatchSource[Any]] = [WatchSource(shadow_pods), WatchSource(pods)]
     policies = manager.informer(watches.PROVIDER_POLICIES)
     namespaces = manager.informer(watches.PEER_NAMESPACES)
-    sources.append(Source(policies, by_policy(shadow_pods)))
+    sources.append(WatchSource(policies, by_policy(shadow_pods)))
     permission = Permission(policies.items, namespaces.items)
     ends = slim.FinalPhases(pods)
     reached = manager.reached()
@@ -355,7 +355,7 @@ def controller(manager: Manager) -> Setup:
     accounts: Accounts | None = None
     if manager.limits.is_enforced:
         accounts = quota.accounts_of(manager, shadow_pods, pods)
-        sources.append(Source(manager.informer(watches.QUOTAS), _by_quota(accounts)))
+        sources.append(WatchSource(manager.informer(watches.QUOTAS), _by_quota(accounts)))
 
     def runner() -> Runner:
         reconciler = ShadowPodReconciler(

@@ -15,9 +15,9 @@ from controllers.offloading.namespaceoffloading.forge import READY
 from controllers.offloading.storage import forge
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
-from kube.events import Recorder
+from kube.controller import Runner, WatchSource
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
 from kube.slim import Partial
 
 KIND: Final = keys.PERSISTENT_VOLUME_CLAIM
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class StorageReconciler:
     """One claim; what is on virtual nodes is provided by their reflectors."""
 
-    def __init__(self, cluster: Cluster, *, events: Recorder, real_class: str = "") -> None:
+    def __init__(self, cluster: Cluster, *, events: EventRecorder, real_class: str = "") -> None:
         self._cluster, self._events, self._real_class = cluster, events, real_class
 
     async def reconcile(self, key: Key) -> float | None:
@@ -201,7 +201,7 @@ class PlaceholderReconciler:
     ever. Source: Kubernetes, "Storage Object in Use Protection".
     """
 
-    def __init__(self, cluster: Cluster, *, maps: Lister, events: Recorder) -> None:
+    def __init__(self, cluster: Cluster, *, maps: Lister, events: EventRecorder) -> None:
         self._cluster, self._maps, self._events = cluster, maps, events
 
     async def reconcile(self, key: Key) -> float | None:
@@ -333,15 +333,17 @@ def controller(manager: Manager) -> Setup:
             manager.cached, events=manager.events, real_class=manager.limits.real_storage_class
         )
         return [
-            Runner("storage", provided, [Source(claims, by_real), Source(volumes, by_volume)]),
+            Runner(
+                "storage", provided, [WatchSource(claims, by_real), WatchSource(volumes, by_volume)]
+            ),
             Runner(
                 "storage-placeholders",
                 PlaceholderReconciler(
                     manager.cached, maps=watches.cached(maps), events=manager.events
                 ),
-                [Source(volumes), Source(offloadings, _withdrawn(volumes))],
+                [WatchSource(volumes), WatchSource(offloadings, _withdrawn(volumes))],
             ),
-            Runner("storage-left", LeftVolumeReconciler(manager.cached), [Source(volumes)]),
+            Runner("storage-left", LeftVolumeReconciler(manager.cached), [WatchSource(volumes)]),
             Runner(
                 "storage-left-claims",
                 LeftClaimReconciler(manager.cached),
@@ -374,7 +376,7 @@ def _where(offloading: Object | None) -> set[str]:
     return {cluster for cluster, found in told.items() if objects.find_condition(found, READY)}
 
 
-def _left(claims: Informer[SlimClaim], volumes: Informer[Object]) -> list[Source[Any]]:
+def _left(claims: Informer[SlimClaim], volumes: Informer[Object]) -> list[WatchSource[Any]]:
     """Return what tells that a real claim may be left: it, its claim, or that one's volume."""
 
     def left(change: Change[SlimClaim]) -> Iterable[Key]:
@@ -390,4 +392,4 @@ def _left(claims: Informer[SlimClaim], volumes: Informer[Object]) -> list[Source
         real = Key(keys.STORAGE_NAMESPACE, forge.claim_uid(change.old or {"spec": {}}))
         return [real] if change.new is None and claims.get(real) else []
 
-    return [Source(claims, left), Source(volumes, left_by_volume)]
+    return [WatchSource(claims, left), WatchSource(volumes, left_by_volume)]

@@ -19,11 +19,10 @@ from controllers.offloading.virtualnode.forge.deployment import Fabric, LocalClu
 from controllers.offloading.virtualnode.forge.rights import Desired
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import ForbiddenError, KubeError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.reconcile import TerminalError
-from kube.runner import Runner, Source
 
 KIND: Final = keys.VIRTUAL_NODE
 FINALIZER: Final = keys.VIRTUAL_NODE_FINALIZER
@@ -63,7 +62,7 @@ class VirtualNodeReconciler:
         listers: VirtualNodeListers,
         *,
         local: LocalCluster,
-        events: Recorder,
+        events: EventRecorder,
         clock: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
@@ -437,16 +436,16 @@ def controller(manager: Manager) -> Setup:
 
     by_label = _by_label(those)
     sources = [
-        Source(virtual_nodes, by_name),
-        Source(virtual_nodes, _by_classes(those)),
-        Source(nodes, by_name),
-        Source(manager.informer(templates), watches.all_of(virtual_nodes)),
-        Source(namespace_maps, _by_map(those)),
-        Source(foreign_clusters, _by_cluster(those)),
-        Source(identities, _by_identity(those)),
-        *(Source(each, watches.all_of(virtual_nodes)) for each in (networks, servers) if each),
-        *(Source(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
-        *(Source(manager.informer(selection), by_label) for selection in _MADE),
+        WatchSource(virtual_nodes, by_name),
+        WatchSource(virtual_nodes, _by_classes(those)),
+        WatchSource(nodes, by_name),
+        WatchSource(manager.informer(templates), watches.all_of(virtual_nodes)),
+        WatchSource(namespace_maps, _by_map(those)),
+        WatchSource(foreign_clusters, _by_cluster(those)),
+        WatchSource(identities, _by_identity(those)),
+        *(WatchSource(each, watches.all_of(virtual_nodes)) for each in (networks, servers) if each),
+        *(WatchSource(manager.beside_virtual_nodes(selection), by_label) for selection in _BESIDE),
+        *(WatchSource(manager.informer(selection), by_label) for selection in _MADE),
     ]
 
     def runner() -> Runner:

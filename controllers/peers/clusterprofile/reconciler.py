@@ -10,8 +10,8 @@ from controllers.manager import Manager, Setup
 from controllers.peers.clusterprofile import forge
 from kube import errors
 from kube.cluster import Cluster
+from kube.controller import Runner, WatchSource
 from kube.informer import Change
-from kube.runner import Runner, Source
 
 KIND = keys.CLUSTER_PROFILE
 
@@ -57,7 +57,7 @@ def controller(manager: Manager) -> Setup:
 
     def runner() -> Runner:
         reconciler = ClusterProfileReconciler(manager.cached, manager.namespace, manager.clock)
-        sources = [Source(foreign_clusters), Source(profiles, by_profile)]
+        sources = [WatchSource(foreign_clusters), WatchSource(profiles, by_profile)]
         return Runner("clusterprofile", reconciler, sources)
 
     return lambda: [runner()]

@@ -17,10 +17,10 @@ from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
 from controllers.watches import Lister
 from kube import errors, version
 from kube.cluster import Cluster
+from kube.controller import Runner, WatchSource
 from kube.errors import AlreadyExistsError, KubeError
 from kube.informer import Change
-from kube.process import Loop
-from kube.runner import Runner, Source
+from kube.process import Runnable
 
 KIND: Final = keys.FOREIGN_CLUSTER
 
@@ -160,14 +160,14 @@ def controller(manager: Manager) -> Setup:
     listers = ForeignClusterListers(
         **{name: watches.cached(each) for name, each in informers.items()}
     )
-    slices = Source(informers["slices"])
+    slices = WatchSource(informers["slices"])
     asked = _asked(manager)
     sources = [
-        Source(manager.informer(watches.FOREIGN_CLUSTERS)),
-        *(Source(informer, _by_cluster) for informer in informers.values()),
+        WatchSource(manager.informer(watches.FOREIGN_CLUSTERS)),
+        *(WatchSource(informer, _by_cluster) for informer in informers.values()),
     ]
 
-    def loops() -> list[Loop]:
+    def loops() -> list[Runnable]:
         checks = Checker(
             manager.live,
             asked,

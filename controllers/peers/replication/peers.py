@@ -21,13 +21,13 @@ from controllers.peers.replication.reconciler import (
     looks,
 )
 from kube import peer
-from kube.buckets import Buckets
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, LeaderOnlyCluster, MemoryQuota, Selection
+from kube.controller import Runner, WatchSource
 from kube.errors import KubeError
-from kube.events import Recorder
+from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.runner import Runner, Source
+from kube.ratelimit import Buckets
 from kube.scope import Scopes
 from kube.slim import PackedWhole
 
@@ -58,7 +58,7 @@ class ReplicationOrigin:
     live: Cluster
     cached: CachedCluster
     informers: dict[Kind, Informer[Object]]
-    events: Recorder
+    events: EventRecorder
     user_agent: str
     foreign_clusters: Informer[Object] = field(repr=False)
     """What is known of the peers: one that is gone for good is not asked any more."""
@@ -181,7 +181,7 @@ class ReplicatedPeers:
         async with asyncio.TaskGroup() as tasks:
             for kind, informer in origin.informers.items():
                 reconciler = ReleaseReconciler(kind, origin.cached, origin.events, is_lost)
-                originals = Source(informer, _originals(key))
+                originals = WatchSource(informer, _originals(key))
                 runner = Runner(f"release-{kind}", reconciler, [originals])
                 tasks.create_task(_run(origin, runner))
 
@@ -303,8 +303,8 @@ def _runners(  # noqa: PLR0913, PLR0917  # one of each side, and what is shared
         kind, peering, origin.cached, remote, origin.events, looks=sweeps
     )
     withdrawal = RemovalReconciler(replication, replicas.synced.is_set)
-    originals = Source(origin.informers[kind], _originals(here))
-    copies = Source(replicas, lambda change: [peering.original_of(change.key)])
+    originals = WatchSource(origin.informers[kind], _originals(here))
+    copies = WatchSource(replicas, lambda change: [peering.original_of(change.key)])
     return [
         Runner(f"replication-{kind}", replication, [originals, copies]),
         Runner(f"withdrawal-{kind}", withdrawal, [originals]),

@@ -12,11 +12,11 @@ from controllers import writes
 from controllers.pace import Pace
 from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
-from kube.buckets import Buckets
 from kube.cluster import Cluster
+from kube.controller import TerminalError
 from kube.errors import ForbiddenError, InvalidError
-from kube.events import Recorder
-from kube.reconcile import TerminalError
+from kube.events import EventRecorder
+from kube.ratelimit import Buckets
 
 FINALIZER: Final = keys.REPLICATION_FINALIZER
 GOING_POLL_S: Final = 10.0
@@ -39,7 +39,7 @@ class ReplicationReconciler:
     peering: Peering
     local: Cluster
     remote: Cluster
-    events: Recorder
+    events: EventRecorder
     out: Pace = field(default_factory=Pace)
     back: Pace = field(default_factory=Pace)
     looks: Buckets = field(default_factory=looks)
@@ -155,7 +155,7 @@ class ReleaseReconciler:
 
     kind: Kind
     local: Cluster
-    events: Recorder
+    events: EventRecorder
     is_signed_out: Callable[[], Awaitable[bool]] | None = None
     """Whether there is no identity for the peer; None where the peer is gone for good."""
 

@@ -1,7 +1,4 @@
-"""Runs a reconciler: keys from informers, workers, back-off, and no exception that stops it.
-
-Source: docs/parity.md C-14, C-18 to C-22, C-36.
-"""
+"""The one contract for everything that loops."""
 
 import asyncio
 import contextlib
@@ -10,14 +7,38 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from apis.objects import Key
 from kube import errors, logs, metrics
 from kube.informer import Change, Informer
 from kube.queue import Queue, QueueClosedError
-from kube.reconcile import Reconciler, TerminalError
 from kube.schedule import MAX_S, WITHHELD_MAX_S
+
+
+class Reconciler(Protocol):
+    """Brings one object's world to its desired state, from any state, any number of times."""
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Return the seconds until the next look, or None to wait for an event.
+
+        Raises:
+            TerminalError: retrying cannot help; the loop records it, and waits for an event, or
+                long.
+            Exception: anything else is retried with backoff.
+        """
+        ...
+
+
+class TerminalError(Exception):
+    """``reason`` is a CamelCase word for conditions and events; the message is for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+# Runs a reconciler --------------------------------------------------------------------------------
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -40,7 +61,7 @@ def _by_namespace(key: Key) -> Hashable:
 
 
 @dataclass(frozen=True, eq=False)
-class Source(Generic[T]):
+class WatchSource(Generic[T]):
     """Whose changes matter, and which keys each of them asks to look at."""
 
     informer: Informer[T]
@@ -59,7 +80,7 @@ class Runner:
         self,
         name: str,
         reconciler: Reconciler,
-        sources: Sequence[Source[Any]],
+        sources: Sequence[WatchSource[Any]],
         *,
         workers: int = 1,
         wait_for: Sequence[Informer[Any]] = (),
@@ -83,7 +104,7 @@ class Runner:
         self._clock = clock
         self._since: dict[Key, float] = {}
         self._ids = itertools.count(1)
-        self._attached: dict[Source[Any], _Attachment] = {}
+        self._attached: dict[WatchSource[Any], _Attachment] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._is_draining = False
         self._outcomes = {
@@ -134,7 +155,7 @@ class Runner:
             for attachment in self._attached.values():
                 attachment.end()
 
-    def attach(self, source: Source[Any], *, wait_for: Sequence[Informer[Any]] = ()) -> None:
+    def attach(self, source: WatchSource[Any], *, wait_for: Sequence[Informer[Any]] = ()) -> None:
         """Add a source that comes later, such as a namespace's.
 
         Its keys are looked at once its informer and ``wait_for`` have synced.
@@ -145,7 +166,7 @@ class Runner:
         if self._tasks is not None:
             attachment.start(self._tasks)
 
-    def detach(self, source: Source[Any]) -> None:
+    def detach(self, source: WatchSource[Any]) -> None:
         """Take no more keys from ``source``."""
         attachment = self._attached.pop(source, None)
         if attachment is not None:
@@ -164,7 +185,7 @@ class Runner:
     def _needed(self) -> list[Informer[Any]]:
         return [*(source.informer for source in self._sources), *self._wait_for]
 
-    def _subscribed(self, source: Source[Any]) -> Callable[[], Callable[[], None]]:
+    def _subscribed(self, source: WatchSource[Any]) -> Callable[[], Callable[[], None]]:
         def on_change(change: Change[Any]) -> None:
             try:
                 for key in source.keys(change):
