@@ -8,7 +8,8 @@ import contextlib
 import os
 import random
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 REQUESTS: Final = int(os.environ.get("PYLIQO_FUZZ", "300"))
@@ -101,7 +102,22 @@ def _request(path: str, draw: random.Random) -> bytes:
     return head + body
 
 
-async def answer(port: int, tls: ssl.SSLContext, sent: bytes) -> tuple[int, bytes]:
+async def answers(
+    port: int,
+    tls: ssl.SSLContext | None,
+    sent: Iterable[bytes],
+    record: Callable[[str, object], None],
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the answers to ``sent``, one by one; record how long the slowest took."""
+    slowest_s = 0.0
+    for one in sent:
+        began = time.monotonic()
+        yield await answer(port, tls, one)
+        slowest_s = max(slowest_s, time.monotonic() - began)
+    record("slowest answer, s:", f"{slowest_s:.2f}")
+
+
+async def answer(port: int, tls: ssl.SSLContext | None, sent: bytes) -> tuple[int, bytes]:
     """Return the status and all of the answer; 0 where the connection is closed without one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     said = b""

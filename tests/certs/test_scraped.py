@@ -165,19 +165,26 @@ async def test_what_is_no_http_leaves_little_behind(
     assert kept < 2 * memory.CONNECTIONS
 
 
-async def test_no_request_makes_it_fail() -> None:
+@pytest.mark.parametrize("is_probed", [False, True], ids=["metrics", "probes"])
+async def test_no_request_makes_it_fail(
+    record_property: Callable[[str, object], None], *, is_probed: bool
+) -> None:
     cluster = FakeCluster()
     cluster.answers[keys.TOKEN_REVIEW] = knows
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
-    tls = ssl._create_unverified_context()  # noqa: S323, SLF001  # nobody can know it
-    found = set()
-    async with scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port:
-        for sent in flood.requests(["/metrics", "/healthz"]):
-            status, said = await flood.answer(port, tls, sent)
-            assert status < 500, said[:400]
+    tls = None if is_probed else ssl._create_unverified_context()  # noqa: S323, SLF001
+    daemon, found = Process("tests", 0), set()
+    async with (
+        scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port,
+        daemon.serve("127.0.0.1"),
+    ):
+        asked = daemon.port if is_probed else port
+        requests = flood.requests(["/metrics", "/healthz", "/readyz"])
+        async for status, said in flood.answers(asked, tls, requests, record_property):
+            assert status < 500 or (is_probed and status == 503), said[:400]
             assert b"Traceback" not in said
             found.add(status)
-        assert found >= {400, 401}
+        assert found >= ({400, 404} if is_probed else {400, 401})
         assert (await scraping.page(port, "scraper"))[0] == 200
 
 

@@ -4,7 +4,7 @@ import base64
 import datetime as dt
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -292,13 +292,15 @@ async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("is_api_server", [True, False])
-async def test_no_request_makes_it_fail(rig: Rig, *, is_api_server: bool) -> None:
+async def test_no_request_makes_it_fail(
+    rig: Rig, record_property: Callable[[str, object], None], *, is_api_server: bool
+) -> None:
     paths = [f"/apis/{keys.METRICS_GROUP}", keys.METRICS_ROOT]
     paths += [f"{keys.METRICS_ROOT}/scrape/rome/metrics"]
     tls = rig.tls(rig.proxies if is_api_server else None)
     found = set()
-    for sent in flood.requests(paths):
-        status, said = await flood.answer(rig.server.port, tls, sent)
+    requests = flood.requests(paths)
+    async for status, said in flood.answers(rig.server.port, tls, requests, record_property):
         assert status < 500, said[:400]
         assert b"Traceback" not in said
         found.add(status)

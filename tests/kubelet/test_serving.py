@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -400,12 +401,14 @@ async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("who", ["admin", None])
-async def test_no_request_makes_it_fail(rig: Rig, who: str | None) -> None:
+async def test_no_request_makes_it_fail(
+    rig: Rig, who: str | None, record_property: Callable[[str, object], None]
+) -> None:
     paths = [LOGS, *(LOGS.replace("containerLogs", name) for name in ("exec", "attach"))]
     paths += ["/portForward/shop/web", "/pods", "/stats/summary", "/metrics/resource", "/run/x"]
     found, tls = set(), rig.context(who)
-    for sent in flood.requests(paths, flood.REQUESTS if who else flood.REQUESTS // 10):
-        status, said = await flood.answer(rig.server.port, tls, sent)
+    requests = flood.requests(paths, flood.REQUESTS if who else flood.REQUESTS // 10)
+    async for status, said in flood.answers(rig.server.port, tls, requests, record_property):
         assert status < 500 or status == 501, said[:400]
         assert b"Traceback" not in said
         found.add(status)
