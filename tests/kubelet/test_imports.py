@@ -29,8 +29,8 @@ pytestmark = pytest.mark.cluster
 
 PROGRAM: Final = """
 import importlib, pathlib, sys
-from kube import access
-access.SERVICE_ACCOUNT = pathlib.Path(sys.argv[2])  # where a kubelet puts it
+from kube import credentials
+credentials.SERVICE_ACCOUNT = pathlib.Path(sys.argv[2])  # where a kubelet puts it
 code = importlib.import_module(sys.argv[1] + ".__main__").main(sys.argv[3:])
 print(*sys.modules)
 sys.exit(code)
