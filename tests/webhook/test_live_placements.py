@@ -398,9 +398,12 @@ def test_what_a_cluster_lives_on_is_not_intercepted() -> None:
             for hook in configuration["webhooks"]:
                 (rule,) = hook["rules"]
                 assert set(rule["apiGroups"]) <= ours
-                assert rule["apiGroups"] != [""] or all(
+                if rule["apiGroups"] == [""] and not all(
                     resource.partition("/")[0] == "pods" for resource in rule["resources"]
-                )
+                ):
+                    (one,) = hook["namespaceSelector"]["matchExpressions"]
+                    assert (one["key"], one["operator"]) == (keys.REMOTE_CLUSTER_ID, "Exists")
+                    assert hook["failurePolicy"] == "Ignore"
                 if rule["apiGroups"] == [keys.DAEMON_SET.group]:
                     assert rule["resources"] == [keys.DAEMON_SET.plural]
                     assert hook["failurePolicy"] == "Ignore"
