@@ -3,6 +3,7 @@
 rome uses milan and cool-firefly.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -379,19 +380,16 @@ def is_ready(node: Object) -> bool:
     return objects.is_condition_true(node.get("status", {}).get("conditions"), "Ready")
 
 
-async def is_the_share_of_both_nodes(three: Three, spaces: Spaces) -> None:
-    """A slice of class shared is 90 % of what both nodes have and no pod has asked for."""
-    await spaces.types(
-        f"liqoctl create resourceslice whole --remote-cluster-id {THIRD} --class shared"
-    )
+async def share_of_both_nodes(there: ClusterClient) -> str:
+    """Return 90 % of the CPUs that both nodes have and no pod of now has asked for."""
     real = Selection(keys.NODE, Object, labels=f"!{keys.NODE_TYPE}")
-    nodes = {key.name: node for key, node in (await three[THIRD].list(real)).items.items()}
+    nodes = {key.name: node for key, node in (await there.list(real)).items.items()}
     assert nodes.keys() == {f"{THIRD}-1", SIMULATED}
-    there = sum(
+    have = sum(
         resources.parse_quantity(node["status"]["allocatable"]["cpu"]).nanos
         for node in nodes.values()
     )
-    pods = (await three[THIRD].list(Selection(keys.POD, Object))).items.values()
+    pods = (await there.list(Selection(keys.POD, Object))).items.values()
     asked = [
         resources.parse_quantity(
             container.get("resources", {}).get("requests", {}).get("cpu", "0")
@@ -400,13 +398,20 @@ async def is_the_share_of_both_nodes(three: Three, spaces: Spaces) -> None:
         if world.phase(found) in {"Running", "Pending"} and found["spec"].get("nodeName") in nodes
         for container in found["spec"]["containers"]
     ]
-    milli = (there - sum(asked)) * 90 // 100 // 10**6
-    await world.until_one(
-        three["rome"],
-        keys.NODE,
-        Key("", "whole"),
-        lambda node: (node["status"].get("allocatable") or {}).get("cpu") == f"{milli}m",
+    return f"{(have - sum(asked)) * 90 // 100 // 10**6}m"
+
+
+async def is_the_share_of_both_nodes(three: Three, spaces: Spaces) -> None:
+    """A slice of class shared is 90 % of what both nodes have and no pod has asked for."""
+    await spaces.types(
+        f"liqoctl create resourceslice whole --remote-cluster-id {THIRD} --class shared"
     )
+    whole, cpu = Key("", "whole"), ""
+    async with asyncio.timeout(world.PATIENCE_S):
+        while not cpu or cpu != await share_of_both_nodes(three[THIRD]):
+            await asyncio.sleep(0.5)  # pods of tests before end meanwhile, which the node follows
+            node = await three["rome"].get_live(keys.NODE, whole) or {}
+            cpu = (node.get("status", {}).get("allocatable") or {}).get("cpu", "")
     await spaces.types("liqoctl delete resourceslice whole --skip-confirm")
 
 
