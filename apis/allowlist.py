@@ -341,7 +341,7 @@ def labels_of_replica(found: Mapping[str, str]) -> dict[str, str]:
 def annotations_of_replica(found: Mapping[str, str]) -> dict[str, str]:
     """Return those annotations of a local object that a provider takes on its replica.
 
-    What kubectl applied is none of its business. Of more than ``MOST_CHARACTERS`` in all, ours go
+    ``last-applied-configuration`` is left out. Of more than ``MOST_CHARACTERS`` in all, ours go
     first, then the shortest.
     """
     kept, left = dict[str, str](), MOST_CHARACTERS

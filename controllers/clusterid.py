@@ -1,4 +1,4 @@
-"""The cluster's own name and key pair: each read, and made once where there is none."""
+"""The name and the key pair of this cluster: the controllers make them once, and read them."""
 
 import logging
 from typing import Final

@@ -1,4 +1,4 @@
-"""How often something may be done for a name: so many times at once, and then a rate."""
+"""Token buckets by name, and reads that callers at the same time share."""
 
 import asyncio
 import time

@@ -143,7 +143,7 @@ def condition_of(tenant: Object) -> str:
 
 
 def is_closed(tenant: Object | None) -> bool:
-    """Whether the provider lets no more pods of the tenant in."""
+    """Whether the provider cordoned or drains the tenant, and takes no more pods of it."""
     return tenant is not None and condition_of(tenant) != ACTIVE
 
 
