@@ -144,7 +144,7 @@ def test_what_programs_obey_is_as_it_was(
 @pytest.mark.cluster
 def test_data_and_claims_are_not_refused_for_an_annotation(provider: Installed) -> None:
     """The API server asks about those alone that policies would refuse."""
-    provider.create(keys.STORAGE_CLASS, silver())
+    assert provider.apply(keys.STORAGE_CLASS, silver()).is_done
     space = provider.twin()
     rows = {name: row for name, row in ROWS.items() if row.kind in ORDERED.values()}
     ordering = {name for name, row in rows.items() if "annotation" in row.told}

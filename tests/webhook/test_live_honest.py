@@ -53,8 +53,8 @@ class Side(NamedTuple):
 @pytest.fixture(scope="module")
 def sides(provider: Installed) -> dict[str, Side]:
     """Return by level of the Pod Security Standards who is held to it."""
-    assert provider.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", HOME))).is_done
-    assert provider.create(keys.STORAGE_CLASS, silver()).is_done
+    assert provider.apply(keys.NAMESPACE, named(keys.NAMESPACE, Key("", HOME))).is_done
+    assert provider.apply(keys.STORAGE_CLASS, silver()).is_done
     strict = User(f"{STRICT}-0123456789ab", [STRICT, "system:authenticated"])
     fields = {"volumeTypes": sorted(podvolumes.OPENED)}
     closed = opened(provider, STRICT, podSecurityLevel="restricted", allowedPodFields=fields)
