@@ -77,6 +77,7 @@ ROWS: Final = (
 )  # fmt: skip
 """What a consumer or a stranger tries, how it was before these bounds, and the test of it."""
 _BAD: Final = ("failure", "error", "skipped")
+_GROWN: Final = "MiB more:"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -110,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Record what the largest of our processes has at the start and at most: this one, a child."""
+    """Record by how much the largest of our processes grows meanwhile: this one, or a child."""
     over, sizes = threading.Event(), [_largest_mib()]
 
     def look() -> None:
@@ -124,7 +125,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     finally:
         over.set()
         looking.join()
-        item.user_properties.append(("MiB:", f"{sizes[0]:.0f} -> {max(sizes):.0f}"))
+        item.user_properties.append((_GROWN, f"{max(sizes) - sizes[0]:.0f}"))
 
 
 def _largest_mib() -> float:
@@ -153,8 +154,11 @@ def consumers(cases: Iterable[ET.Element]) -> str:
     for what, before, test in ROWS:
         own = found.get(test, [])
         is_held = own and not any(one.find(bad) is not None for one in own for bad in _BAD)
-        told = [f"{p.get('name')} {p.get('value')}" for one in own for p in one.iter("property")]
-        now = ", ".join(["holds" if is_held else "not shown", *told])
+        told = [(p.get("name"), str(p.get("value"))) for one in own for p in one.iter("property")]
+        grown = [int(value) for name, value in told if name == _GROWN]
+        rest = dict.fromkeys(f"{name} {value}" for name, value in told if name != _GROWN)
+        now = ", ".join(["holds" if is_held else "not shown", *rest])
+        now += f", {_GROWN} {max(grown)}" if grown else ""
         seconds = sum(float(one.get("time", "0")) for one in own)
         lines.append(f"| {what} | {before} | {now} | {seconds:.1f} |\n")
     return "".join(lines)

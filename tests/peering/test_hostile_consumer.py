@@ -14,7 +14,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import pytest
@@ -695,7 +696,7 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
 ) -> None:  # fmt: skip
     """A19: generated from the schemas; meanwhile and after, slices with sense are answered."""
     flooded = asyncio.Event()
-    meanwhile: list[float] = []
+    meanwhile: list[Took] = []
     async with naples(milan) as ask_for_naples:
         alone = [await ask_for_naples() for _ in range(10)]
 
@@ -707,7 +708,7 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
             tasks.create_task(others())
             stored = await flood(control, kubelet, milan)
             flooded.set()
-    record_property("a slice of another consumer, s:", _told(alone, meanwhile))
+    _record(record_property, alone, meanwhile)
 
     good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
     assert not await refusal(control, SLICE, good)
@@ -732,7 +733,7 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
     assert process
     before_kib = _resident_kib(process.pid)
     flooded = asyncio.Event()
-    meanwhile: list[float] = []
+    meanwhile: list[Took] = []
     requests = [wanted(hostile, f"flood-{number}", cpu="1m") for number in range(60)]
 
     async def send(number: int) -> str:
@@ -744,7 +745,7 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
         said = await refusal(kubelet, keys.CONFIG_MAP, made)
         return said or await refusal(kubelet, keys.SHADOW_POD, pod)
 
-    async def others(ask_for_naples: Callable[[], Awaitable[float]]) -> None:
+    async def others(ask_for_naples: Callable[[], Awaitable[Took]]) -> None:
         while not flooded.is_set() or not meanwhile:
             meanwhile.append(await ask_for_naples())
 
@@ -754,7 +755,7 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
             tasks.create_task(others(ask_for_naples))
             sent = await asyncio.gather(*(send(number) for number in range(FLOOD)))
             flooded.set()
-    record_property("a slice of another consumer, s:", _told(alone, meanwhile))
+    _record(record_property, alone, meanwhile)
 
     assert meanwhile, "each was granted, or it would have failed"
     assert sum(not said for said in sent) > FLOOD / 2, "otherwise nothing was tried"
@@ -800,9 +801,16 @@ async def flood(
     return stored
 
 
+class Took(NamedTuple):
+    """Seconds until a slice is created, which the API server alone answers, and until granted."""
+
+    created: float
+    granted: float
+
+
 @contextlib.asynccontextmanager
-async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """Let another consumer in; yield what asks for a slice of its, and the seconds until it has it.
+async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[Took]]]:
+    """Let another consumer in; yield what asks for a slice of its, and says how long it took.
 
     The slice is gone after that.
     """
@@ -811,7 +819,7 @@ async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[f
     tenant = named(keys.TENANT, Key(space, "naples"), spec=spec)
     key, numbers = identity.new_key(), itertools.count()
 
-    async def ask_for_one() -> float:
+    async def ask_for_one() -> Took:
         name = f"pool-{next(numbers)}"
         user = naming.quota_name(name, "naples")
         request = pki.new_csr(key, common_name=user, organizations=["naples"])
@@ -823,10 +831,11 @@ async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[f
         asked["metadata"]["labels"] |= {keys.ORIGIN_ID: "naples", keys.REMOTE_CLUSTER_ID: "naples"}
         began = time.monotonic()
         made = await milan.create(SLICE, asked)
+        created = time.monotonic() - began
         of = Selection(SLICE, Object, space, fields=f"metadata.name={name}")
         async with asyncio.timeout(world.PATIENCE_S):
             await _until_granted(milan, of, made)
-        took = time.monotonic() - began
+        took = Took(created, time.monotonic() - began)
         await remove(milan, SLICE, Key(space, name))
         return took
 
@@ -848,14 +857,13 @@ async def _until_granted(milan: ClusterClient, of: Selection[Object], made: Obje
     raise AssertionError(f"the watch of {of.fields} ended")
 
 
-def _told(alone: list[float], meanwhile: list[float]) -> str:
-    """Return the medians, and the 99th percentiles."""
-    parts = [
-        [sorted(took)[min(len(took) - 1, len(took) * part // 100)] for took in (alone, meanwhile)]
-        for part in (50, 99)
-    ]
-    (p50, p50_now), (p99, p99_now) = parts
-    return f"{p50:.2f} -> {p50_now:.2f} ({p99:.2f} -> {p99_now:.2f}), of {len(meanwhile)}"
+def _record(
+    record_property: Callable[[str, object], None], alone: list[Took], meanwhile: list[Took]
+) -> None:
+    """Record the medians before and meanwhile."""
+    for what, index in (("one create of it", 0), ("a slice of another consumer", 1)):
+        before, now = (median([took[index] for took in each]) for each in (alone, meanwhile))
+        record_property(f"{what}, s:", f"{before:.2f} -> {now:.2f}")
 
 
 async def schema_of(milan: ClusterClient, kind: Kind) -> Object:
