@@ -9,6 +9,7 @@ import pytest
 
 from tests import mutants, parity, shown
 from tests.manifests import documents
+from tests.mutants import drawn
 
 ROWS = {row.name: row for row in parity.rows()}
 AS_BEFORE = "S2-1…n"
@@ -90,6 +91,16 @@ def test_a_named_test_exists(name: str) -> None:
     path, _, function = name.partition("::")
 
     assert function in functions_in(parity.ROOT / path)
+
+
+def test_changes_are_drawn_alike_for_a_seed_and_each_is_a_program() -> None:
+    once, again = ([*drawn.draw(60, 7)] for _ in range(2))
+
+    assert once == again
+    assert {one.name for one in once} != {one.name for one in drawn.draw(60, 8)}
+    for one in once:
+        before = (mutants.ROOT / one.path).read_text(encoding="utf-8")
+        assert ast.dump(ast.parse(one.text)) != ast.dump(ast.parse(before))
 
 
 @pytest.mark.parametrize("mutant", mutants.every(), ids=lambda mutant: mutant.name)

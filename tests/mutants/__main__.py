@@ -3,8 +3,12 @@
 All named tests run first without any patch. Ends with 1 if one of them does not pass then, if one
 still passes with its rule taken out, or if a patch does not apply. What runs is a copy of the files
 that git knows, as they are now.
+
+``--drawn 300 --seed 1 [PACKAGE...]`` changes as many lines of the product instead, each against all
+tests of its package but journeys, those without a cluster first, and lists those that survive.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -17,11 +21,12 @@ from pathlib import Path
 from typing import Final
 
 from tests import mutants
-from tests.mutants import Mutant
+from tests.mutants import Mutant, drawn
+from tests.mutants.drawn import Drawn
 
 _AT_ONCE: Final = 2
-_PASSED, _FAILED = 0, 1
-"""Exit codes of pytest; an error of import or collection has another one."""
+_PASSED, _FAILED, _NONE = 0, 1, 5
+"""Exit codes of pytest, 5 where it finds no test; an error of import or collection has another."""
 
 
 def _say(text: str) -> None:
@@ -69,7 +74,44 @@ def _verdict(mutant: Mutant, whole: Path) -> str:
     return "killed" if is_failed else f"DOES NOT RUN: {mutant.killed_by}\n{done.stdout[-2000:]}"
 
 
-def main(names: Sequence[str]) -> int:
+def _survives(change: Drawn, whole: Path) -> bool:
+    """Whether the tests of its package pass, although ``change`` is made."""
+    top = Path(tempfile.mkdtemp(dir=whole.parent)) / "changed"
+    shutil.copytree(whole, top)
+    try:
+        change.apply(top)
+        tests = [f"tests/{change.package}", "-m"]
+        marks = ("not cluster and not journey", "cluster")
+        return all(_pytest(top, [*tests, one]).returncode in (_PASSED, _NONE) for one in marks)
+    finally:
+        shutil.rmtree(top.parent)
+
+
+def _draw(number: int, seed: int, packages: Sequence[str]) -> int:
+    changes = list(drawn.draw(number, seed, tuple(packages)))
+    with _copy() as whole, ThreadPoolExecutor(_AT_ONCE) as pool:
+        verdicts = pool.map(lambda one: _survives(one, whole), changes)
+        survivors = 0
+        for change, survives in zip(changes, verdicts, strict=True):
+            _say(f"{'SURVIVED' if survives else 'killed'}: {change.name}")
+            survivors += survives
+    _say(f"the tests notice {len(changes) - survivors} of {len(changes)} changes")
+    return 1 if survivors else 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.mutants")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="patches, or packages of --drawn")
+    parser.add_argument("--drawn", type=int, metavar="N", help="change N lines of the product")
+    parser.add_argument("--seed", type=int, default=1, help="of the lines drawn (default: 1)")
+    given = parser.parse_args(argv)
+    if given.drawn:
+        return _draw(given.drawn, given.seed, given.names)
+    return _patched(given.names)
+
+
+def _patched(names: Sequence[str]) -> int:
     """Run the tests of the mutants that are named, or of all; return the exit code."""
     found = {one.name: one for one in mutants.every()}
     if unknown := [name for name in names if name not in found]:

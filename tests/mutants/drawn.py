@@ -1,0 +1,148 @@
+"""Small changes of the product, drawn by a seed over all its lines.
+
+Whatever survives the tests of its package is a line that no test needs, or one that means the same.
+"""
+
+import ast
+import copy
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests import budget
+from tests.mutants import ROOT
+
+_OPPOSITE: Final[dict[type[ast.AST], type[ast.AST]]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.And: ast.Or, ast.Or: ast.And, ast.Add: ast.Sub, ast.Sub: ast.Add,
+}  # fmt: skip
+_SILENT: Final = ("_log.", "log.", "logging.", "_LOG.")
+"""What only writes a log, which no test has to hold."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One change of a file, which begins at a line of it."""
+
+    path: Path
+    line: int
+    before: str
+    after: str
+    text: str
+    """The whole file with the change."""
+
+    @property
+    def name(self) -> str:
+        """Where it is, and what is changed."""
+        return f"{self.path}:{self.line}: {self.before} -> {self.after}"
+
+    @property
+    def package(self) -> str:
+        """Return the package of the file, which is also the folder of its tests."""
+        return self.path.parts[0]
+
+    def apply(self, top: Path) -> str:
+        """Write it to the tree ``top``; return "", as nothing can be against it."""
+        (top / self.path).write_text(self.text, encoding="utf-8")
+        return ""
+
+
+def draw(number: int, seed: int, packages: tuple[str, ...] = ()) -> Iterator[Drawn]:
+    """Yield as many changes of ``packages``, by default of all: the same for one seed and tree."""
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    names = packages or tuple(budget.allowed())
+    paths = [path for name in names for path in sorted((ROOT / name).rglob("*.py"))]
+    lines = [(path, index) for path in paths for index in _code(path)]
+    drawn = 0
+    for path, line in chance.sample(lines, len(lines)):
+        if found := _changes(path, line):
+            yield chance.choice(found)
+            drawn += 1
+        if drawn == number:
+            return
+
+
+def _code(path: Path) -> list[int]:
+    text = path.read_text(encoding="utf-8").splitlines()
+    return [index for index, line in enumerate(text, 1) if line.strip()]
+
+
+def _changes(path: Path, line: int) -> list[Drawn]:
+    """Return all changes of what begins at ``line``; annotations and docstrings have none."""
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(_without_types(ast.parse(text))))
+    tests = {node.test for node in nodes if isinstance(node, ast.If | ast.While | ast.IfExp)}
+    # Before Python 3.12 what is inside of an f-string says a wrong place.
+    written = {
+        inner for node in nodes if isinstance(node, ast.JoinedStr) for inner in ast.walk(node)
+    }
+    found = []
+    for node in nodes:
+        if getattr(node, "lineno", 0) != line or node in written:
+            continue
+        before = ast.get_source_segment(text, node) or ""
+        for after in _changed(node, before, is_test=node in tests):
+            whole = _replaced(text, node, after)
+            found.append(Drawn(path.relative_to(ROOT), line, _short(before), _short(after), whole))
+    return found
+
+
+def _without_types(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        for name in ("annotation", "returns", "type_params"):
+            if hasattr(node, name):
+                setattr(node, name, [] if name == "type_params" else None)
+    return tree
+
+
+def _changed(node: ast.AST, before: str, *, is_test: bool) -> Iterator[str]:
+    """Yield what may stand in the place of ``node``."""
+    if isinstance(node, ast.stmt):
+        if (after := _statement(node, before)) and after != before:
+            yield after
+        return
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in _OPPOSITE:
+            yield _with(node, ops=[_OPPOSITE[type(op)]()])
+        case ast.BoolOp(op=op) | ast.BinOp(op=op) if type(op) in _OPPOSITE:
+            yield _with(node, op=_OPPOSITE[type(op)]())
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield f"({ast.unparse(operand)})"
+        case ast.Constant(value=bool() | int() as value):
+            yield str(not value if isinstance(value, bool) else value + 1)
+        case ast.Name() | ast.Attribute() | ast.Call() if is_test:
+            yield f"(not {before})"
+
+
+def _statement(node: ast.stmt, before: str) -> str:
+    match node:
+        case ast.Return(value=ast.AST() as value) if not isinstance(value, ast.Constant):
+            return "return None"
+        case ast.Expr(value=ast.Call() | ast.Await()) if not before.startswith(_SILENT):
+            return "pass"
+        case ast.AugAssign():
+            return "pass"
+    return ""
+
+
+def _with(node: Any, **fields: Any) -> str:
+    made = copy.copy(node)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return f"({ast.unparse(made)})"
+
+
+def _replaced(text: str, node: Any, after: str) -> str:
+    """Return ``text`` with ``after`` in the place of ``node``; columns of ast count bytes."""
+    lines = text.encode().splitlines(keepends=True)
+    first, last = node.lineno - 1, node.end_lineno - 1
+    head, tail = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+    return b"".join([*lines[:first], head, after.encode(), tail, *lines[last + 1 :]]).decode()
+
+
+def _short(code: str) -> str:
+    flat = " ".join(code.split())
+    return flat if len(flat) <= 60 else f"{flat[:57]}..."
