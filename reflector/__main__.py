@@ -18,8 +18,8 @@ from kube.lease import Election
 from kube.process import Process
 from kube.reachability import Reachability
 from reflector import settings
-from reflector.forge import custom
-from reflector.kinds import FORGES
+from reflector.kinds import configuration
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from reflector.settings import Settings
 
@@ -92,15 +92,15 @@ async def _settled(namespaces: Namespaces, process_: Process) -> None:
 def _loops(given: Settings, home: Cluster) -> tuple[list[KindLoop], list[EventRecorder]]:
     loops, recorders = [], []
     labels = {keys.REMOTE_CLUSTER_ID: given.identity.foreign_cluster_id}
-    forges = FORGES | {row: custom.forge(row) for row in given.custom}
-    for row, forge in forges.items():
+    forges = KIND_REFLECTIONS | {row: configuration.custom_resource(row) for row in given.custom}
+    for row, of_kind in forges.items():
         if workers := given.workers.get(row.name, row.workers):
             component = reflectionpolicy.reflector_component(row.name)
             recorder = EventRecorder(home, component, given.instance, labels=labels)
             rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
             tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
             warn = functools.partial(recorder.event, keys.NAMESPACE_OFFLOADING)
-            loops.append(KindLoop(forge, rules, tell, workers, warn=warn))
+            loops.append(KindLoop(of_kind, rules, tell, workers, warn=warn))
             recorders.append(recorder)
     return loops, recorders
 

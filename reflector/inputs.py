@@ -16,7 +16,7 @@ from kube.informer import Change, Informer
 from kube.scope import Followed, Keys
 from kube.slim import Packed
 from reflector.budget import Budget
-from reflector.forge.contract import Asking, Input, Scene
+from reflector.kinds.contract import Input, RateLimitedRead, ReflectionContext
 from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
 from reflector.resting import SETTLED_S, RestingInformer
@@ -74,7 +74,7 @@ class Shared:
 class Inputs:
     """The informers of one pair of namespaces, each once however many kinds look at it.
 
-    Fulfils Look.
+    Fulfils Lister.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class Inputs:
     def asked(self, key: Key) -> Any:
         return self._asked.get(key) if self._asked else None
 
-    def patience(self, asking: Asking, scene: Scene) -> Patience:
+    def patience(self, asking: RateLimitedRead, context: ReflectionContext) -> Patience:
         """Return by what the originals of the one kind that asks wait."""
         namespace = self._pair.local_namespace
         self._asked = Asked(self._home, Selection(asking.kind, asking.shape, namespace))
-        return Patience(asking, scene, self._asked)
+        return Patience(asking, context, self._asked)
 
     def originals(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of the originals of ``reflection`` feed ``runner``."""
-        row = reflection.forge.row
+        row = reflection.of_kind.row
         kept = None if row.is_outward else self._kept
         of = Selection(row.kind, Packed, reflection.namespace, most=row.most, kept=kept)
         if row.is_outward:
@@ -123,17 +123,17 @@ class Inputs:
         Without such objects nothing is followed, until the first is made. What comes home is
         never looked at: the Events of a namespace are its own.
         """
-        forge = reflection.forge
-        if forge.row.is_outward:
-            labels = ",".join([self._pair.selector(), *forge.selector])
+        of_kind = reflection.of_kind
+        if of_kind.row.is_outward:
+            labels = ",".join([self._pair.selector(), *of_kind.selector])
             where = self._pair.remote_namespace
-            originals = self._looked[forge.row.kind]
+            originals = self._looked[of_kind.row.kind]
 
             def keeps(twin: Key) -> bool:
                 return originals.may_have(reflection.original_of(twin))
 
             kept = self._kept
-            of = Selection(forge.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
+            of = Selection(of_kind.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
             settled = self._shared.settled
             resting = self._there[of] = RestingInformer(of, settled=settled, may_lack=_MAY_LACK)
             reflection.before_first = resting.awake
@@ -163,13 +163,13 @@ class Inputs:
         for informer in self._there.values():
             informer.on_excess = lambda said: tell(said) if said else None
 
-    def look(self, input_: Input, scene: Scene, runner: Runner) -> None:
+    def look(self, input_: Input, context: ReflectionContext, runner: Runner) -> None:
         """Let changes of ``input_`` do so too."""
         namespace = self._pair.local_namespace if input_.kind.namespaced else ""
         of = Selection(input_.kind, input_.shape or Packed, namespace, labels=input_.labels)
 
         def touched(change: Change[Any]) -> Iterable[Key]:
-            return input_.touched(_whole(change.old), _whole(change.new), scene)
+            return input_.touched(_whole(change.old), _whole(change.new), context)
 
         if input_.may_be_unknown:
             self._here.setdefault(of, Informer(of, may_lack=(errors.NotFoundError,)))

@@ -24,8 +24,8 @@ from kube.controller import Runner, TerminalError, WatchSource
 from kube.informer import Change, Informer
 from kube.scope import Scope, Scopes
 from kube.slim import Partial
-from reflector.forge.contract import Forge, Scene, Settings
 from reflector.inputs import Inputs, Shared, Sides
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.reflection import Ends, Reflection
 from reflector.rights import Rights
 from reflector.told import Tell
@@ -63,7 +63,7 @@ class Rules:
     """What of a kind leaves, and how it looks then."""
 
     policy: Policy = Policy.DENY_LIST
-    settings: Settings = field(default_factory=Settings)
+    settings: RemoteObjectOptions = field(default_factory=RemoteObjectOptions)
 
 
 class KindLoop:
@@ -74,13 +74,19 @@ class KindLoop:
     """
 
     def __init__(
-        self, forge: Forge, rules: Rules, tell: Tell, workers: int, *, warn: Tell | None = None
+        self,
+        of_kind: KindReflection,
+        rules: Rules,
+        tell: Tell,
+        workers: int,
+        *,
+        warn: Tell | None = None,
     ) -> None:
-        self.forge = forge
+        self.of_kind = of_kind
         self.rules = rules
         self.tell = tell
         self.warn = warn
-        self.runner = Runner(f"reflection-{forge.row.name}", self, [], workers=workers)
+        self.runner = Runner(f"reflection-{of_kind.row.name}", self, [], workers=workers)
         self._reflections: dict[str, Reflection] = {}
 
     async def reconcile(self, key: Key) -> float | None:
@@ -143,26 +149,28 @@ class PairReflection:
         """Return who tells of rights that are missing: who grants them may take them away."""
         if loop.warn is None:
             return None
-        where, row = self._asked.pair.local_namespace, loop.forge.row
+        where, row = self._asked.pair.local_namespace, loop.of_kind.row
         rights = Rights(self._sides.home, where, row, loop.warn)
         self._inputs.tell(rights)
         return rights
 
     def _reflection(self, loop: KindLoop) -> Reflection:
-        forge, rules = loop.forge, loop.rules
-        policy = reflectionpolicy.in_namespace(forge.row, rules.policy, self._asked.policy)
-        scene = Scene(self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers)
+        of_kind, rules = loop.of_kind, loop.rules
+        policy = reflectionpolicy.in_namespace(of_kind.row, rules.policy, self._asked.policy)
+        context = ReflectionContext(
+            self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers
+        )
         both = (self._sides.home, self._sides.foreign)
-        originals, twins = both if forge.row.is_outward else reversed(both)
-        reflection = Reflection(forge, scene, Ends(originals, twins, loop.tell, self._budget))
+        originals, twins = both if of_kind.row.is_outward else reversed(both)
+        reflection = Reflection(of_kind, context, Ends(originals, twins, loop.tell, self._budget))
         reflection.on_absence = functools.partial(self._warn, loop)
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)
-        for input_ in forge.inputs:
+        for input_ in of_kind.inputs:
             if policy in input_.policies and input_.is_needed(rules.settings):
-                self._inputs.look(input_, scene, loop.runner)
-        if forge.asking is not None:
-            reflection.patience = self._inputs.patience(forge.asking, scene)
+                self._inputs.look(input_, context, loop.runner)
+        if of_kind.asking is not None:
+            reflection.patience = self._inputs.patience(of_kind.asking, context)
         return reflection
 
     def _warn_of_excess(self, said: str) -> None:
@@ -285,8 +293,8 @@ class Namespaces:
 
     async def _reflect(self, asked: Asked) -> None:
         """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""
-        known = [loop for loop in self._loops if loop.forge.row in KINDS]
-        others = [[loop] for loop in self._loops if loop.forge.row not in KINDS]
+        known = [loop for loop in self._loops if loop.of_kind.row in KINDS]
+        others = [[loop] for loop in self._loops if loop.of_kind.row not in KINDS]
         async with asyncio.TaskGroup() as tasks:
             for loops in (known, *others):
                 reflected = PairReflection(asked, loops, self._sides, self._shared)

@@ -16,7 +16,7 @@ import msgspec
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
 from kube.ratelimit import Buckets
-from reflector.forge.contract import Asking, Scene
+from reflector.kinds.contract import RateLimitedRead, ReflectionContext
 
 T = TypeVar("T", bound=msgspec.Struct)
 K = TypeVar("K")
@@ -102,12 +102,12 @@ class Patience:
 
     def __init__(
         self,
-        asking: Asking,
-        scene: Scene,
+        asking: RateLimitedRead,
+        context: ReflectionContext,
         asked: Asked[Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._asking, self._scene = asking, scene
+        self._asking, self._context = asking, context
         self._asked, self._clock = asked, clock
         self._first: OrderedDict[tuple[str, float], float] = OrderedDict()
         """When something of a story came that waits so long: what comes later waits no longer."""
@@ -116,11 +116,11 @@ class Patience:
     async def left_s(self, original: Object) -> float:
         """Return in how many seconds to look at ``original`` again, 0 if it can be judged now."""
         asking, now = self._asking, self._clock()
-        about = asking.about(original, self._scene)
+        about = asking.about(original, self._context)
         if about is None:
             return 0.0
         story = asking.story(original)
-        hold_s = 0.0 if story in self._told else asking.held_s(original, self._scene)
+        hold_s = 0.0 if story in self._told else asking.held_s(original, self._context)
         due = self._first.get((story, hold_s), now) + hold_s
         _note(self._first, (story, hold_s), due - hold_s)
         if due > now:

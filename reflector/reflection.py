@@ -21,7 +21,7 @@ from kube.controller import TerminalError
 from kube.informer import Change
 from kube.ratelimit import Buckets
 from reflector.budget import Budget, Turns
-from reflector.forge.contract import Forge, Scene, Write
+from reflector.kinds.contract import KindReflection, ReflectionContext, Write
 from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told
 
@@ -59,12 +59,12 @@ class Ends:
 class Reflection:
     """Keeps the twins of one kind, between one pair of namespaces. Keys are those of originals."""
 
-    def __init__(self, forge: Forge, scene: Scene, ends: Ends) -> None:
-        self.forge = forge
-        self._scene, self._pair = scene, scene.pair
-        self._kind, self._twin_kind = forge.row.kind, forge.row.twin
+    def __init__(self, of_kind: KindReflection, context: ReflectionContext, ends: Ends) -> None:
+        self.of_kind = of_kind
+        self._context, self._pair = context, context.pair
+        self._kind, self._twin_kind = of_kind.row.kind, of_kind.row.twin
         self._originals, self._twins = ends.originals, ends.twins
-        self.told = Told(ends.tell, forge.row.kind, self._pair.destination)
+        self.told = Told(ends.tell, of_kind.row.kind, self._pair.destination)
         self._pace, self._budget = Buckets(time.monotonic), ends.budget
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
@@ -81,7 +81,7 @@ class Reflection:
     def namespace(self) -> str:
         """Where the originals are."""
         pair = self._pair
-        return pair.local_namespace if self.forge.row.is_outward else pair.remote_namespace
+        return pair.local_namespace if self.of_kind.row.is_outward else pair.remote_namespace
 
     def saw(self, change: Change[Any]) -> Iterable[Key]:
         """Return the key of an original that changed, having noted whether it was seen to go."""
@@ -112,7 +112,7 @@ class Reflection:
     async def _keep(self, key: Key, original: Object) -> float | None:
         if not self._may_look(original):
             return None
-        if self.forge.pace and (left_s := self._left_s(self._budget.writes, key)):
+        if self.of_kind.pace and (left_s := self._left_s(self._budget.writes, key)):
             return left_s
         are_followed = await self.before_first()
         again_s = await self._bring(key, original)
@@ -132,8 +132,8 @@ class Reflection:
         where = self.twin_of(key)
         if found and not self._is_twin(found) and not self._is_on_record(found):
             return self._refuse(original, where)
-        wanted = self.forge.twin(original, self._scene)
-        wanted = apply.stamped(self.forge.settled(wanted, found) if found else wanted)
+        wanted = self.of_kind.twin(original, self._context)
+        wanted = apply.stamped(self.of_kind.settled(wanted, found) if found else wanted)
         if found is None or not self._is_current(wanted, found):
             if found and self._is_in_the_way(wanted, found):
                 await self._make_room(original, where)
@@ -143,7 +143,7 @@ class Reflection:
                 return again_s
         again_s = await self._tell_home(key, original, found)
         if again_s is None:
-            self.told.succeeded(original, self.forge.lacks(original, self._scene))
+            self.told.succeeded(original, self.of_kind.lacks(original, self._context))
         return again_s
 
     def _is_in_the_way(self, wanted: Object, found: Object) -> bool:
@@ -152,7 +152,7 @@ class Reflection:
         What the provider itself has done to a twin is no reason to remove it.
         """
         sent, was = (objects.annotations(each).get(keys.APPLIED) for each in (wanted, found))
-        return sent != was and self.forge.is_fixed(wanted, found)
+        return sent != was and self.of_kind.is_fixed(wanted, found)
 
     async def _make_room(self, original: Object, where: Key) -> None:
         """Remove such a twin, the original and it by a live look."""
@@ -163,20 +163,20 @@ class Reflection:
 
     def _may_look(self, original: Object) -> bool:
         """Whether its share allows what comes next: a look costs a request, too."""
-        pace = self.forge.pace
+        pace = self.of_kind.pace
         return pace is None or self._pace.allows(pace(original))
 
     def twin_of(self, key: Key) -> Key:
         """Return where the twin of the original ``key`` is."""
-        turn = self._pair.twin_of if self.forge.row.is_outward else self._pair.original_of
+        turn = self._pair.twin_of if self.of_kind.row.is_outward else self._pair.original_of
         namespace, name = turn(key)
-        return Key(namespace, self.forge.twin_name(name, self._pair))
+        return Key(namespace, self.of_kind.twin_name(name, self._pair))
 
     def original_of(self, key: Key) -> Key:
         """Return where the original of the twin ``key`` is."""
-        turn = self._pair.original_of if self.forge.row.is_outward else self._pair.twin_of
+        turn = self._pair.original_of if self.of_kind.row.is_outward else self._pair.twin_of
         namespace, name = turn(key)
-        return Key(namespace, self.forge.original_name(name, self._pair))
+        return Key(namespace, self.of_kind.original_name(name, self._pair))
 
     def _is_twin(self, found: Object) -> bool:
         return self._pair.reflects(found) and not reflectionpolicy.is_pod_token(found)
@@ -198,12 +198,12 @@ class Reflection:
         )
 
     def _is_current(self, wanted: Object, found: Object) -> bool:
-        shown = self.forge.shown(wanted)
+        shown = self.of_kind.shown(wanted)
         return apply.is_current(wanted, shown, found)
 
     def _stay(self, original: Object) -> NotReflected | None:
         try:
-            return self.forge.reason_to_stay(original, self._scene)
+            return self.of_kind.reason_to_stay(original, self._context)
         except reflectionpolicy.ContradictionError as error:
             self.told.failed(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
@@ -290,7 +290,7 @@ class Reflection:
         What came home stays: the copy of an Event expires as Events do.
         """
         where = self.twin_of(key)
-        is_outward = self.forge.row.is_outward
+        is_outward = self.of_kind.row.is_outward
         is_unknown = original is None and key not in self._gone
         if is_outward and is_unknown and self._twins.may_have(self._twin_kind, where):
             # Before the twin is read, too: without its original the cache has only an outline.
@@ -307,7 +307,7 @@ class Reflection:
                 found = await self._twins.get_live(self._twin_kind, where)
             await self._delete(where, found)
         self._gone.discard(key)
-        await self._write_back(self.forge.back(key, original, None, self._scene))
+        await self._write_back(self.of_kind.back(key, original, None, self._context))
         self.told.disabled(key, original, stay)
         return None
 
@@ -329,7 +329,7 @@ class Reflection:
 
     async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
         """Write what follows from ``twin`` to the consumer; what is refused there is told, too."""
-        writes = list(self.forge.back(key, original, twin, self._scene))
+        writes = list(self.of_kind.back(key, original, twin, self._context))
         if writes and twin and (left_s := self._left_s(self._budget.writes, key, is_urgent=True)):
             return left_s
         try:

@@ -18,7 +18,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, ReflectedKind
 from apis.reflectionpolicy import MetadataFilter
 from kube import flags
-from reflector.forge.contract import Settings as TwinSettings
+from reflector.kinds.contract import RemoteObjectOptions as TwinSettings
 from reflector.namespaces import Identity
 
 HEALTH_PORT: Final = 8082

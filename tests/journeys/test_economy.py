@@ -12,7 +12,7 @@ from apis import keys, naming
 from apis.objects import Key, Object
 from controllers import objectquotas
 from kube import clock
-from reflector.forge.podevents import PROMPT
+from reflector.kinds.events import PROMPT
 from reflector.resting import SETTLED_S
 from sandbox import audit
 from tests.journeys import world

@@ -19,7 +19,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from reflector.forge import podevents
+from reflector.kinds import events
 from tests.journeys import world
 from tests.journeys.kubectl import Done, Kubectl
 from tests.journeys.test_kubelet_api import is_ready
@@ -366,7 +366,7 @@ async def test_a_pod_in_trouble_is_described_as_on_a_real_node(
         await world.remove(both.rome, keys.NAMESPACE, Key("", here))
 
     started_well = {"Pulling", "Pulled", "Created", "Started"}
-    assert not told & started_well or ready_after(pod) > podevents.PROMPT
+    assert not told & started_well or ready_after(pod) > events.PROMPT
 
 
 async def until_described(kubectl: Kubectl, name: str, wanted: frozenset[str]) -> None:

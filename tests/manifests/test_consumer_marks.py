@@ -18,8 +18,8 @@ from controllers.peers.replication import forge as replication
 from controllers.peers.replication.forge import Peering
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
-from reflector.forge import endpointslice
-from reflector.forge.contract import Scene
+from reflector.kinds import networking
+from reflector.kinds.contract import ReflectionContext
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
@@ -360,7 +360,7 @@ def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> N
         keys.ENDPOINT_SLICE, Key("shop", "web"), metadata=metadata,
         addressType="IPv4", endpoints=[], ports=[],
     )  # fmt: skip
-    for obj in (shadow, endpointslice.twin(local, Scene(pair))):
+    for obj in (shadow, networking.shadow_endpoint_slice(local, ReflectionContext(pair))):
         assert obj["metadata"]["labels"]["app"] == "web"
         assert created(milan, obj, *KUBELET) == ""
 

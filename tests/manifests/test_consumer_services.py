@@ -8,7 +8,7 @@ import pytest
 from apis import apply as apply_
 from apis import keys
 from apis.objects import Key, Object, named
-from reflector.forge import service
+from reflector.kinds import networking
 from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.manifests.twins import CLASSED, OPEN, PAIR, ROME, changed, create, forged
@@ -54,16 +54,18 @@ def test_each_type_of_service_is_taken_and_gets_what_the_provider_allocates(
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace))])
     provider.apply([factories.service(PAIR.local_namespace, name, **says)])
     local = provider.get(*where, PAIR.local_namespace)
-    twin = apply_.stamped(forged(service.FORGE, local, OPEN))
+    twin = apply_.stamped(forged(networking.SERVICE_REFLECTION, local, OPEN))
 
     provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(twin))
 
     made = provider.get(*where, there)
     assert wanted.items() <= made["spec"].items()
-    assert apply_.is_current(twin, service.FORGE.shown(twin), made), "else it is written again"
+    assert apply_.is_current(twin, networking.SERVICE_REFLECTION.shown(twin), made), (
+        "else it is written again"
+    )
     assert without not in values(made)
     for field in ALLOCATED:
-        if field in values(local) and values(local)[field] != service.HEADLESS:
+        if field in values(local) and values(local)[field] != networking.HEADLESS:
             assert values(made)[field] != values(local)[field]
 
 
@@ -74,12 +76,12 @@ def test_a_type_that_is_not_offered_becomes_one_that_is_also_when_it_was_there(
     original = factories.service(PAIR.local_namespace, f"less-{name}", **SERVICES[name][0])
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace)), original])
     local = provider.get("service", f"less-{name}", "-n", PAIR.local_namespace)
-    less = apply_.stamped(forged(service.FORGE, local))
+    less = apply_.stamped(forged(networking.SERVICE_REFLECTION, local))
     narrowed = changed(less, {"metadata": {"namespace": OPEN.remote_namespace}})
     apply = ("apply", "--server-side", "-f", "-", *ROME)
 
     provider.run(*apply, stdin=json.dumps(less))
-    provider.run(*apply, stdin=json.dumps(forged(service.FORGE, local, OPEN)))
+    provider.run(*apply, stdin=json.dumps(forged(networking.SERVICE_REFLECTION, local, OPEN)))
     provider.run(*apply, stdin=json.dumps(narrowed))
 
     for wanted in (less, narrowed):
@@ -87,7 +89,9 @@ def test_a_type_that_is_not_offered_becomes_one_that_is_also_when_it_was_there(
         made = provider.get("service", f"less-{name}", "-n", namespace)
         assert made["spec"]["type"] == "ClusterIP"
         assert "nodePort" not in values(made)
-        assert apply_.is_current(wanted, service.FORGE.shown(wanted), made), "else it is sent again"
+        assert apply_.is_current(wanted, networking.SERVICE_REFLECTION.shown(wanted), made), (
+            "else it is sent again"
+        )
 
 
 def test_where_classes_of_load_balancers_are_offered_one_of_them_is_named(

@@ -10,8 +10,8 @@ import pytest
 from apis import allowlist, keys, objects
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
-from reflector.forge import configmap, ingress, persistentvolumeclaim, secret, service
-from reflector.forge.contract import Scene
+from reflector.kinds import configuration, networking, storage
+from reflector.kinds.contract import ReflectionContext
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
 from tests.manifests import documents, policies
@@ -33,7 +33,8 @@ pytestmark = pytest.mark.cluster
 FORGES: Final = {
     forge.row.kind: forge
     for forge in (
-        configmap.FORGE, ingress.FORGE, persistentvolumeclaim.FORGE, secret.FORGE, service.FORGE,
+        configuration.CONFIG_MAP_REFLECTION, networking.INGRESS_REFLECTION,
+        storage.CLAIM_REFLECTION, configuration.SECRET_REFLECTION, networking.SERVICE_REFLECTION,
     )
 }  # fmt: skip
 
@@ -275,9 +276,15 @@ def test_what_a_virtual_kubelet_makes_of_it_is_taken(provider: Kubectl) -> None:
     }
     twins = [forged(FORGES[ROWS[name].kind], obj) for name, obj in theirs.items()]
     own = external(f"db.{PAIR.local_namespace}.svc.cluster.local").changes
-    twins.append(forged(service.FORGE, changed(factories.service("shop", "own"), own)))
+    twins.append(
+        forged(networking.SERVICE_REFLECTION, changed(factories.service("shop", "own"), own))
+    )
     outside = external("db.example.com").changes
-    twins.append(forged(service.FORGE, changed(factories.service("shop", "outside"), outside)))
+    twins.append(
+        forged(
+            networking.SERVICE_REFLECTION, changed(factories.service("shop", "outside"), outside)
+        )
+    )
 
     assert create(provider, twins, *ROME) == ""
 
@@ -557,11 +564,13 @@ def test_without_a_default_class_a_claim_has_to_name_one(provider: Kubectl) -> N
 def test_secrets_that_give_rights_are_not_even_sent() -> None:
     for name in ("account-token", "bootstrap-token"):
         obj = hostile(PAIR.local_namespace)[name]
-        assert secret.FORGE.reason_to_stay(obj, Scene(PAIR, Policy.DENY_LIST))
+        assert configuration.SECRET_REFLECTION.reason_to_stay(
+            obj, ReflectionContext(PAIR, Policy.DENY_LIST)
+        )
 
 
 def test_what_an_admin_of_the_provider_adds_stays(provider: Kubectl) -> None:
-    made = forged(service.FORGE, factories.service("shop", "kept"))
+    made = forged(networking.SERVICE_REFLECTION, factories.service("shop", "kept"))
     provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(made))
     where = ("service", "kept", "-n", TWIN)
     added = {

@@ -13,8 +13,8 @@ from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object, owner_reference
 from apis.offloading import MappedNamespace
 from apis.providerpolicy import AllowedReflection, PodPolicy
-from reflector.forge import configmap, persistentvolumeclaim, secret
-from reflector.forge.contract import Scene
+from reflector.kinds import configuration, storage
+from reflector.kinds.contract import ReflectionContext
 from tests.manifests import celtables, documents, policytable
 from tests.manifests.asking import (
     ADMINISTRATOR,
@@ -31,9 +31,9 @@ pytestmark = pytest.mark.cluster
 
 PAIR: Final = MappedNamespace("rome", "milan", "shop", TWIN)
 FORGES: Final = {
-    keys.CONFIG_MAP: configmap.FORGE,
-    keys.SECRET: secret.FORGE,
-    keys.PERSISTENT_VOLUME_CLAIM: persistentvolumeclaim.FORGE,
+    keys.CONFIG_MAP: configuration.CONFIG_MAP_REFLECTION,
+    keys.SECRET: configuration.SECRET_REFLECTION,
+    keys.PERSISTENT_VOLUME_CLAIM: storage.CLAIM_REFLECTION,
 }
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 CLEANUP: Final = "service.kubernetes.io/load-balancer-cleanup"
@@ -171,16 +171,16 @@ def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> N
     local = made(
         kind, "x", metadata={"annotations": notes, "labels": labels, "finalizers": ["a.io/b"]}
     )
-    forge, scene = FORGES[kind], Scene(PAIR, offers=AllowedReflection())
+    forge, context = FORGES[kind], ReflectionContext(PAIR, offers=AllowedReflection())
 
-    twin = apply.stamped(forge.twin(local, scene))
-    told = forge.lacks(local, scene)
+    twin = apply.stamped(forge.twin(local, context))
+    told = forge.lacks(local, context)
 
     assert milan.create(twin, kind) == ""
     assert twin["metadata"]["labels"]["app"] == "web"
     assert "annotations " in told
     assert "labels argocd.argoproj.io/secret-type, grafana_alert" in told
-    assert forge.lacks(made(kind), scene) == ""
+    assert forge.lacks(made(kind), context) == ""
 
 
 @names(DATA)

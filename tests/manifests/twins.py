@@ -9,7 +9,7 @@ from apis import keys, naming
 from apis.objects import Key, Object, named
 from apis.offloading import MappedNamespace
 from apis.providerpolicy import OUTWARD, AllowedReflection
-from reflector.forge.contract import Forge, Scene
+from reflector.kinds.contract import KindReflection, ReflectionContext
 from sandbox.kubectl import Kubectl, KubectlError
 from tests import factories
 
@@ -56,10 +56,10 @@ def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
     return ""
 
 
-def forged(forge: Forge, original: Object, pair: MappedNamespace = PAIR) -> Object:
+def forged(forge: KindReflection, original: Object, pair: MappedNamespace = PAIR) -> Object:
     """Return the twin of ``original`` by a reflector that knows what its provider offers."""
     offers = AllowedReflection(OUTWARD) if pair == OPEN else AllowedReflection()
-    return forge.twin(original, Scene(pair, offers=offers))
+    return forge.twin(original, ReflectionContext(pair, offers=offers))
 
 
 def twin_of_rome(namespace: str, annotations: dict[str, str]) -> list[Object]:

@@ -6,8 +6,8 @@ from typing import Final
 
 from apis import reflection, reflectionpolicy
 from apis.reflection import ReflectedKind
-from reflector.forge import fields
-from reflector.forge.fields import Fate
+from reflector.kinds import fields
+from reflector.kinds.fields import Fate
 from tests import made
 
 BEGIN: Final = made.mark("tests.reflector.chapter", "docs/what-is-reflected.md")

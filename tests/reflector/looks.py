@@ -7,12 +7,12 @@ import msgspec
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from reflector.forge.podevents import Lived
-from reflector.forge.shapes import Labelled, Placed
+from reflector.kinds.contract import Labelled, Placed
+from reflector.kinds.events import Lived
 
 
 class Seen:
-    """Fulfils Look."""
+    """Fulfils Lister."""
 
     def __init__(self, **by_plural: Iterable[Any]) -> None:
         self._items = {plural: list(items) for plural, items in by_plural.items()}

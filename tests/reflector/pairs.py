@@ -7,8 +7,8 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
-from reflector.forge.contract import Forge, Scene, Settings
-from reflector.kinds import FORGES
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
@@ -21,8 +21,8 @@ SIMPLE = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS)
 """Kinds whose twins are of the same kind and depend on nothing else."""
 
 
-def forge_of(kind: Kind) -> Forge:
-    (found,) = (forge for forge in FORGES.values() if forge.row.kind == kind)
+def forge_of(kind: Kind) -> KindReflection:
+    (found,) = (forge for forge in KIND_REFLECTIONS.values() if forge.row.kind == kind)
     return found
 
 
@@ -37,10 +37,12 @@ class World:
         self,
         kind: Kind = keys.CONFIG_MAP,
         policy: Policy = Policy.DENY_LIST,
-        settings: Settings | None = None,
+        settings: RemoteObjectOptions | None = None,
     ) -> Reflection:
         ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
-        return Reflection(forge_of(kind), Scene(PAIR, policy, settings or Settings()), ends)
+        return Reflection(
+            forge_of(kind), ReflectionContext(PAIR, policy, settings or RemoteObjectOptions()), ends
+        )
 
     def writes(self) -> int:
         return sum(

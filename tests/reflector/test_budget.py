@@ -28,9 +28,9 @@ from reflector.budget import (
     Budget,
     Turns,
 )
-from reflector.forge import event
-from reflector.forge.contract import Forge, Scene
-from reflector.kinds import FORGES
+from reflector.kinds import events
+from reflector.kinds.contract import KindReflection, ReflectionContext
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.reflection import Ends, Reflection
 from reflector.told import Told
 from tests import factories
@@ -40,7 +40,7 @@ from tests.reflector.looks import Seen, lived
 from tests.reflector.test_events import told
 
 PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
-BY_KIND = {forge.row.kind: forge for forge in FORGES.values()}
+BY_KIND = {forge.row.kind: forge for forge in KIND_REFLECTIONS.values()}
 SECONDS = 60
 
 
@@ -52,11 +52,11 @@ class Here:
         self.budget = Budget(lambda: self.now)
         self._caches = CachedCluster(self.home), CachedCluster(self.foreign)
 
-    def reflection(self, forge: Forge, of: Scene | None = None) -> Reflection:
+    def reflection(self, forge: KindReflection, of: ReflectionContext | None = None) -> Reflection:
         here, there = self._caches
         originals, twins = (here, there) if forge.row.is_outward else (there, here)
         ends = Ends(originals, twins, lambda *_: None, self.budget)
-        return Reflection(forge, of or Scene(PAIR, look=Seen()), ends)
+        return Reflection(forge, of or ReflectionContext(PAIR, lister=Seen()), ends)
 
     @contextlib.asynccontextmanager
     async def cached(self, *kinds: Kind) -> AsyncIterator[None]:
@@ -93,7 +93,7 @@ class Here:
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "A", "a b", "x" * 254, "a?watch=1"])
 async def test_a_twin_without_a_proper_name_is_no_request(name: str) -> None:
     here = Here()
-    for forge in FORGES.values():
+    for forge in KIND_REFLECTIONS.values():
         reflection = here.reflection(forge)
         assert await reflection.reconcile(Key(reflection.namespace, name)) is None
 
@@ -140,7 +140,9 @@ async def test_what_was_seen_to_go_waits_for_no_turn() -> None:
 
 async def test_events_about_many_objects_come_at_fifty_a_second_after_a_burst() -> None:
     here, pods = Here(), 1500
-    reflection = here.reflection(event.FORGE, Scene(PAIR, Policy.RELEVANT, look=Everything()))
+    reflection = here.reflection(
+        events.EVENT_REFLECTION, ReflectionContext(PAIR, Policy.RELEVANT, lister=Everything())
+    )
     for number in range(pods):
         made = told(name=f"web-{number}")
         made["metadata"]["name"] = f"e{number}"

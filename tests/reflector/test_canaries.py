@@ -16,7 +16,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
-from reflector.kinds import FORGES
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from sandbox.controlplane import Plane
 from tests import factories
@@ -144,7 +144,7 @@ async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, t
     """Offload some namespaces to ``provider``, change much, and return once all is as it should."""
     loops = [
         KindLoop(forge, Rules(policy if policy in row.policies else row.default), tell, 3)
-        for row, forge in FORGES.items()
+        for row, forge in KIND_REFLECTIONS.items()
     ]
     offloadings = (await rome.list(Selection(keys.NAMESPACE_OFFLOADING, Object))).items.values()
     entitled_by = next(filter(None, map(reflectionpolicy.asked_policy, offloadings)), policy)

@@ -9,10 +9,10 @@ import pytest
 from apis import reflection
 from apis.objects import Object
 from kube import client
-from reflector.forge import ingress, persistentvolumeclaim, service
-from reflector.forge.contract import Forge, Scene
-from reflector.forge.fields import FIELDS, Fate
-from reflector.kinds import FORGES
+from reflector.kinds import networking, storage
+from reflector.kinds.contract import KindReflection, ReflectionContext
+from reflector.kinds.fields import FIELDS, Fate
+from reflector.kinds.table import KIND_REFLECTIONS
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.reflector import chapter, fieldnames
@@ -21,7 +21,7 @@ from tests.reflector.pairs import PAIR
 
 CHAPTER = Path(__file__).parents[2] / "docs" / "what-is-reflected.md"
 KNOWN: Final[dict[str, dict[str, list[str]]]] = json.loads(fieldnames.FILE.read_text())
-SCENE: Final = Scene(PAIR, look=Seen())
+SCENE: Final = ReflectionContext(PAIR, lister=Seen())
 KINDS: Final = {kind.kind: kind for kind in FIELDS}
 
 
@@ -30,7 +30,7 @@ def test_the_table_of_the_docs_is_the_one_that_is_made() -> None:
 
 
 def test_each_kind_of_the_table_has_a_forge() -> None:
-    assert list(FORGES) == list(reflection.KINDS)
+    assert list(KIND_REFLECTIONS) == list(reflection.KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,19 +55,21 @@ def test_what_is_not_sent_as_it_is_has_a_reason() -> None:
             assert bool(field.why) is (field.fate is not Fate.SENT), path
 
 
-TOLD: Final[list[tuple[Forge, str, Any]]] = [
-    (service.FORGE, "externalIPs", ["192.0.2.1"]),
-    (service.FORGE, "loadBalancerIP", "192.0.2.1"),
-    (service.FORGE, "trafficDistribution", "PreferClose"),
-    (persistentvolumeclaim.FORGE, "dataSource", {"kind": "VolumeSnapshot", "name": "a"}),
-    (persistentvolumeclaim.FORGE, "dataSourceRef", {"kind": "VolumeSnapshot", "name": "a"}),
-    (persistentvolumeclaim.FORGE, "selector", {"matchLabels": {"a": "b"}}),
-    (persistentvolumeclaim.FORGE, "volumeAttributesClassName", "gold"),
+TOLD: Final[list[tuple[KindReflection, str, Any]]] = [
+    (networking.SERVICE_REFLECTION, "externalIPs", ["192.0.2.1"]),
+    (networking.SERVICE_REFLECTION, "loadBalancerIP", "192.0.2.1"),
+    (networking.SERVICE_REFLECTION, "trafficDistribution", "PreferClose"),
+    (storage.CLAIM_REFLECTION, "dataSource", {"kind": "VolumeSnapshot", "name": "a"}),
+    (storage.CLAIM_REFLECTION, "dataSourceRef", {"kind": "VolumeSnapshot", "name": "a"}),
+    (storage.CLAIM_REFLECTION, "selector", {"matchLabels": {"a": "b"}}),
+    (storage.CLAIM_REFLECTION, "volumeAttributesClassName", "gold"),
 ]
 
 
 @pytest.mark.parametrize(("forge", "name", "value"), TOLD, ids=[name for _, name, _ in TOLD])
-def test_a_field_that_is_set_and_not_sent_is_told(forge: Forge, name: str, value: Any) -> None:
+def test_a_field_that_is_set_and_not_sent_is_told(
+    forge: KindReflection, name: str, value: Any
+) -> None:
     local: Object = {**factories.service("foo", "web"), "spec": {name: value}}
     told = forge.lacks(local, SCENE)
     assert told.startswith(f"spec.{name} does not go to {PAIR.destination}: ")
@@ -87,4 +89,4 @@ def test_all_that_is_told_is_tried() -> None:
 
 def test_what_is_made_for_the_provider_is_told_to_nobody() -> None:
     local = {**factories.service("foo", "web"), "spec": {"ingressClassName": "nginx"}}
-    assert ingress.FORGE.lacks(local, SCENE) == ""
+    assert networking.INGRESS_REFLECTION.lacks(local, SCENE) == ""

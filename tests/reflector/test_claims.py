@@ -8,14 +8,13 @@ import pytest
 from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
 from apis.offloading import MappedNamespace
-from reflector.forge import persistentvolumeclaim as claims
-from reflector.forge.contract import Scene, Settings
-from reflector.forge.shapes import Labelled
+from reflector.kinds import storage
+from reflector.kinds.contract import Labelled, ReflectionContext, RemoteObjectOptions
 from tests.reflector.looks import Seen, node
 
 PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "data")
-OFFERED = Settings(enable_storage=True, storage_class="disk")
+OFFERED = RemoteObjectOptions(enable_storage=True, storage_class="disk")
 ASKED = {
     "volume.kubernetes.io/storage-provisioner": "liqo.io/storage",
     "volume.kubernetes.io/selected-node": "milan",
@@ -35,11 +34,11 @@ def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     return named(keys.PERSISTENT_VOLUME_CLAIM, HERE, metadata=metadata, spec=body)
 
 
-def scene(settings: Settings = OFFERED, *volumes: Object) -> Scene:
+def context(settings: RemoteObjectOptions = OFFERED, *volumes: Object) -> ReflectionContext:
     nodes = [node("milan", "milan"), node("turin", "turin"), node("rome-1")]
     class_ = named(keys.STORAGE_CLASS, Key("", "liqo"), reclaimPolicy="Retain")
     look = Seen(nodes=nodes, persistentvolumes=volumes, storageclasses=[class_])
-    return Scene(PAIR, settings=settings, look=look)
+    return ReflectionContext(PAIR, settings=settings, lister=look)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +54,12 @@ def scene(settings: Settings = OFFERED, *volumes: Object) -> Scene:
     ids=["ours", "another class", "not asked", "another provider", "home", "unknown node"],
 )
 def test_a_claim_goes_with_its_first_pod(*, local: Object, goes: bool) -> None:
-    assert (claims.stays(local, scene()) is None) is goes
+    assert (storage.stays(local, context()) is None) is goes
 
 
 @pytest.mark.parametrize(("class_", "said"), [("fast", "is fast, not liqo"), ("", "has no class")])
 def test_a_claim_of_another_class_is_told_that_it_stays(class_: str, said: str) -> None:
-    stay = claims.stays(claim({}, storageClassName=class_, volumeName="nfs"), scene())
+    stay = storage.stays(claim({}, storageClassName=class_, volumeName="nfs"), context())
 
     assert stay
     assert stay.is_told
@@ -69,7 +68,7 @@ def test_a_claim_of_another_class_is_told_that_it_stays(class_: str, said: str) 
 
 
 def test_the_claim_there_is_of_a_class_of_theirs_and_bound_by_nobody_yet() -> None:
-    twin = claims.twin(claim(selector={}, dataSource={}, volumeName=""), scene())
+    twin = storage.remote_claim(claim(selector={}, dataSource={}, volumeName=""), context())
 
     assert twin["metadata"]["annotations"] == {"note": "1"}
     assert twin["spec"] == {
@@ -83,25 +82,27 @@ def test_the_claim_there_is_of_a_class_of_theirs_and_bound_by_nobody_yet() -> No
 def test_annotations_choose_class_and_modes() -> None:
     asked = {keys.REMOTE_STORAGE_CLASS: "fast", keys.REMOTE_ACCESS_MODES: "ReadWriteMany"}
 
-    spec = claims.twin(claim({**ASKED, **asked}), scene())["spec"]
+    spec = storage.remote_claim(claim({**ASKED, **asked}), context())["spec"]
 
     assert (spec["storageClassName"], spec["accessModes"]) == ("fast", ["ReadWriteMany"])
 
 
 def test_an_unknown_mode_is_told() -> None:
     with pytest.raises(reflectionpolicy.NotYetError, match="ReadMostly"):
-        claims.twin(claim({**ASKED, keys.REMOTE_ACCESS_MODES: "ReadMostly"}), scene())
+        storage.remote_claim(claim({**ASKED, keys.REMOTE_ACCESS_MODES: "ReadMostly"}), context())
 
 
 def test_what_cannot_change_any_more_is_not_tried() -> None:
-    wanted = claims.twin(claim(), scene(Settings(enable_storage=True, storage_class="new")))
+    wanted = storage.remote_claim(
+        claim(), context(RemoteObjectOptions(enable_storage=True, storage_class="new"))
+    )
     found = {"spec": {"storageClassName": "disk", "accessModes": ["ReadWriteOnce"]}}
 
-    assert claims.settled(wanted, found)["spec"]["storageClassName"] == "disk"
+    assert storage.settled(wanted, found)["spec"]["storageClassName"] == "disk"
 
 
 def test_home_binds_the_claim_to_the_provider_once() -> None:
-    (write,) = claims.back(HERE, claim(), {}, scene())
+    (write,) = storage.back(HERE, claim(), {}, context())
 
     assert (write.verb, write.key) == ("create", Key("", "pvc-7"))
     spec = write.body["spec"]
@@ -112,7 +113,7 @@ def test_home_binds_the_claim_to_the_provider_once() -> None:
     assert term["matchExpressions"] == [
         {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": ["milan"]}
     ]
-    assert list(claims.back(HERE, claim(), {}, scene(OFFERED, write.body))) == []
+    assert list(storage.back(HERE, claim(), {}, context(OFFERED, write.body))) == []
 
 
 @pytest.mark.parametrize("size", ["512Mi", "20Gi"])
@@ -123,8 +124,8 @@ def test_claim_and_volume_are_of_the_size_and_modes_that_were_asked_for(
 ) -> None:
     asked = claim(accessModes=modes, volumeMode=mode, resources={"requests": {"storage": size}})
 
-    there = claims.twin(asked, scene())["spec"]
-    here = claims.volume_of(asked, scene())["spec"]
+    there = storage.remote_claim(asked, context())["spec"]
+    here = storage.volume_of(asked, context())["spec"]
 
     assert there["resources"] == {"requests": {"storage": size}}
     assert here["capacity"] == {"storage": size}
@@ -133,9 +134,9 @@ def test_claim_and_volume_are_of_the_size_and_modes_that_were_asked_for(
 
 
 def test_where_there_is_no_storage_the_scheduler_is_asked_again() -> None:
-    nothing = scene(Settings())
-    stay = claims.stays(claim(), nothing)
-    (write,) = claims.back(HERE, claim(), None, nothing)
+    nothing = context(RemoteObjectOptions())
+    stay = storage.stays(claim(), nothing)
+    (write,) = storage.back(HERE, claim(), None, nothing)
 
     assert stay
     assert stay.is_told
@@ -151,22 +152,26 @@ def offering(name: str, available: str, class_: str = "") -> Labelled:
     return msgspec.convert({"metadata": metadata}, Labelled)
 
 
-@pytest.mark.parametrize("leader", [Settings(), OFFERED], ids=["without", "of another class"])
-def test_the_virtual_node_of_the_first_pod_says_what_is_offered(leader: Settings) -> None:
+@pytest.mark.parametrize(
+    "leader", [RemoteObjectOptions(), OFFERED], ids=["without", "of another class"]
+)
+def test_the_virtual_node_of_the_first_pod_says_what_is_offered(
+    leader: RemoteObjectOptions,
+) -> None:
     nodes = [offering("fast", "true", "nvme"), offering("slow", "true", "tape")]
     looks = Seen(nodes=[*nodes, offering("none", "false")], persistentvolumes=[])
-    there = Scene(PAIR, settings=leader, look=looks)
+    there = ReflectionContext(PAIR, settings=leader, lister=looks)
 
     for name, class_ in (("fast", "nvme"), ("slow", "tape")):
         asked = claim({**ASKED, keys.SELECTED_NODE: name})
-        assert claims.stays(asked, there) is None
-        assert claims.twin(asked, there)["spec"]["storageClassName"] == class_
-        assert not list(claims.back(HERE, asked, None, there))
+        assert storage.stays(asked, there) is None
+        assert storage.remote_claim(asked, there)["spec"]["storageClassName"] == class_
+        assert not list(storage.back(HERE, asked, None, there))
     refused = claim({**ASKED, keys.SELECTED_NODE: "none"})
-    stay = claims.stays(refused, there)
+    stay = storage.stays(refused, there)
     assert stay
     assert stay.reason == "virtual node none offers no storage"
-    assert [write.verb for write in claims.back(HERE, refused, None, there)] == ["patch"]
+    assert [write.verb for write in storage.back(HERE, refused, None, there)] == ["patch"]
 
 
 def test_of_the_annotations_of_nodes_only_that_one_is_kept() -> None:
@@ -177,51 +182,51 @@ def test_of_the_annotations_of_nodes_only_that_one_is_kept() -> None:
 
 
 def test_a_bound_claim_is_where_its_volume_is() -> None:
-    volume = claims.volume_of(claim(), scene())
-    elsewhere = claims.volume_of(
-        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+    volume = storage.volume_of(claim(), context())
+    elsewhere = storage.volume_of(
+        claim(), ReflectionContext(MappedNamespace("rome", "turin", "foo", "foo-rome"))
     )
     bound = claim({}, volumeName="pvc-7")
 
-    assert claims.stays(bound, scene(OFFERED, volume)) is None
-    assert claims.stays(bound, scene(OFFERED, elsewhere))
+    assert storage.stays(bound, context(OFFERED, volume)) is None
+    assert storage.stays(bound, context(OFFERED, elsewhere))
     with pytest.raises(reflectionpolicy.NotYetError):  # what is not seen proves nothing
-        claims.stays(bound, scene())
+        storage.stays(bound, context())
 
 
 def test_a_claim_that_names_the_volume_of_another_claim_gets_and_changes_nothing() -> None:
-    volume = claims.volume_of(claim(), scene())
+    volume = storage.volume_of(claim(), context())
     theirs = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
     theirs["metadata"] = {**theirs["metadata"], "uid": "8"}
     grown = {"status": {"capacity": {"storage": "9Ti"}}}
 
     with pytest.raises(reflectionpolicy.NotYetError, match="is not bound to this claim"):
-        claims.stays(theirs, scene(OFFERED, volume))
-    assert list(claims.back(HERE, theirs, grown, scene(OFFERED, volume))) == []
+        storage.stays(theirs, context(OFFERED, volume))
+    assert list(storage.back(HERE, theirs, grown, context(OFFERED, volume))) == []
     theirs["spec"]["storageClassName"] = "fast"
-    assert claims.stays(theirs, scene(OFFERED, volume))
+    assert storage.stays(theirs, context(OFFERED, volume))
 
 
 def test_data_stays_when_the_virtual_class_gets_another_name() -> None:
-    renamed = Settings(enable_storage=True, virtual_storage_class="other")
-    volume = claims.volume_of(claim(), scene())
-    elsewhere = claims.volume_of(
-        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+    renamed = RemoteObjectOptions(enable_storage=True, virtual_storage_class="other")
+    volume = storage.volume_of(claim(), context())
+    elsewhere = storage.volume_of(
+        claim(), ReflectionContext(MappedNamespace("rome", "turin", "foo", "foo-rome"))
     )
     bound = claim({}, volumeName="pvc-7")
 
-    assert claims.stays(bound, scene(renamed, volume)) is None
-    assert claims.stays(bound, scene(renamed, elsewhere))
-    assert claims.stays(bound, scene(renamed)), "a volume of this cluster"
-    assert claims.stays(claim(), scene(renamed, volume)), "bound by nobody yet"
+    assert storage.stays(bound, context(renamed, volume)) is None
+    assert storage.stays(bound, context(renamed, elsewhere))
+    assert storage.stays(bound, context(renamed)), "a volume of this cluster"
+    assert storage.stays(claim(), context(renamed, volume)), "bound by nobody yet"
 
 
 def test_what_grew_on_the_provider_is_told_at_home() -> None:
-    volume = claims.volume_of(claim(), scene())
+    volume = storage.volume_of(claim(), context())
     bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
     grown = {"status": {"capacity": {"storage": "2Gi"}}}
 
-    of_volume, of_claim = claims.back(HERE, bound, grown, scene(OFFERED, volume))
+    of_volume, of_claim = storage.back(HERE, bound, grown, context(OFFERED, volume))
 
     assert (of_volume.verb, of_volume.key) == ("patch", Key("", "pvc-7"))
     assert of_volume.body["spec"] == {"capacity": {"storage": "2Gi"}}
@@ -229,53 +234,55 @@ def test_what_grew_on_the_provider_is_told_at_home() -> None:
     assert of_claim.body["status"] == {"capacity": {"storage": "2Gi"}}
     unchanged: list[Object] = [{}, {"status": {}}, {"status": bound["status"]}]
     for same in unchanged:
-        assert list(claims.back(HERE, bound, same, scene(OFFERED, volume))) == []
-    elsewhere = claims.volume_of(
-        claim(), Scene(MappedNamespace("rome", "turin", "foo", "foo-rome"))
+        assert list(storage.back(HERE, bound, same, context(OFFERED, volume))) == []
+    elsewhere = storage.volume_of(
+        claim(), ReflectionContext(MappedNamespace("rome", "turin", "foo", "foo-rome"))
     )
-    assert list(claims.back(HERE, bound, grown, scene(OFFERED, elsewhere))) == []
+    assert list(storage.back(HERE, bound, grown, context(OFFERED, elsewhere))) == []
 
 
 @pytest.mark.parametrize("amount", ["-1", "NaN", "1e999999999", "9" * 10_240, 7.5, {}])
 def test_a_capacity_that_is_no_amount_is_not_brought_home(amount: object) -> None:
     bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
     odd = {"status": {"capacity": {"storage": amount}}}
-    volume = claims.volume_of(bound, scene())
+    volume = storage.volume_of(bound, context())
 
-    assert list(claims.back(HERE, bound, odd, scene(OFFERED, volume))) == []
+    assert list(storage.back(HERE, bound, odd, context(OFFERED, volume))) == []
 
 
 def test_the_volume_goes_after_its_claim_unless_it_is_kept() -> None:
-    volume = claims.volume_of(claim(), scene())
+    volume = storage.volume_of(claim(), context())
     kept = {**volume, "status": {"phase": "Released"}}
     released = {**kept, "spec": {**volume["spec"], "persistentVolumeReclaimPolicy": "Delete"}}
 
-    assert list(claims.back(HERE, None, None, scene(OFFERED, volume))) == []
-    assert list(claims.back(HERE, None, None, scene(OFFERED, kept))) == []
-    (write,) = claims.back(HERE, None, None, scene(OFFERED, released))
+    assert list(storage.back(HERE, None, None, context(OFFERED, volume))) == []
+    assert list(storage.back(HERE, None, None, context(OFFERED, kept))) == []
+    (write,) = storage.back(HERE, None, None, context(OFFERED, released))
     assert (write.verb, write.key) == ("delete", Key("", "pvc-7"))
 
 
 def test_the_volume_goes_though_a_claim_of_the_same_name_is_there_again() -> None:
     """As where a volume is moved, and where a StatefulSet makes its claims again."""
     spec = {"persistentVolumeReclaimPolicy": "Delete"}
-    volume = claims.volume_of(claim(), scene())
+    volume = storage.volume_of(claim(), context())
     left = {**volume, "status": {"phase": "Released"}, "spec": {**volume["spec"], **spec}}
     again = claim({})
     again["metadata"]["uid"] = "8"
 
-    (write,) = claims.back(HERE, again, None, scene(OFFERED, left))
+    (write,) = storage.back(HERE, again, None, context(OFFERED, left))
 
     assert (write.verb, write.key) == ("delete", Key("", "pvc-7"))
-    assert list(claims.back(HERE, claim(), None, scene(OFFERED, left))) == []
+    assert list(storage.back(HERE, claim(), None, context(OFFERED, left))) == []
 
 
 def test_of_a_capacity_only_the_storage_is_brought_to_the_consumer() -> None:
     bound = {**claim({}, volumeName="pvc-7"), "status": {"capacity": {"storage": "1Gi"}}}
     said = {"storage": "2048Mi", "cpu": "1e999999999", "note": "x" * 10_000}
-    volume = claims.volume_of(bound, scene())
+    volume = storage.volume_of(bound, context())
 
-    writes = list(claims.back(HERE, bound, {"status": {"capacity": said}}, scene(OFFERED, volume)))
+    writes = list(
+        storage.back(HERE, bound, {"status": {"capacity": said}}, context(OFFERED, volume))
+    )
 
     told = [write.body.get("spec") or write.body["status"] for write in writes]
     assert told == [{"capacity": {"storage": "2Gi"}}] * 2

@@ -18,9 +18,9 @@ from apis.objects import Key, Kind, Object, named
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from reflector.forge import custom
-from reflector.forge.contract import Forge, Scene, Settings
-from reflector.kinds import FORGES
+from reflector.kinds import configuration
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
@@ -35,7 +35,10 @@ ROUNDS: Final = 8
 CHANGING: Final = frozenset({"create", "apply", "patch", "patch_status", "delete"})
 SKIPPED: Final = {"metadata": {"annotations": {keys.SKIP_REFLECTION: "true"}}}
 WANTED: Final = {"metadata": {"annotations": {keys.SKIP_REFLECTION: None}}}
-ALL: Final = {**FORGES, (row := reflection.custom(ROUTE)): custom.forge(row)}
+ALL: Final = {
+    **KIND_REFLECTIONS,
+    (row := reflection.custom(ROUTE)): configuration.custom_resource(row),
+}
 
 
 def claim() -> Object:
@@ -78,7 +81,7 @@ def original(kind: Kind) -> Object:
 
 
 class Around:
-    """What the caches of a reflector have of home. Fulfils Look."""
+    """What the caches of a reflector have of home. Fulfils Lister."""
 
     def __init__(self, home: FakeCluster) -> None:
         self._home = home
@@ -121,7 +124,7 @@ class Contested:
 class Life:
     """One kind, the process that reflects it, and what the clusters do by themselves."""
 
-    def __init__(self, forge: Forge, doom: Doom) -> None:
+    def __init__(self, forge: KindReflection, doom: Doom) -> None:
         self.forge, self._doom = forge, doom
         self.home, self.foreign = (FakeCluster(now=lambda: NOW) for _ in range(2))
         self.seen: list[str] = []
@@ -137,9 +140,9 @@ class Life:
         ends = Ends(
             CachedCluster(self._doom.over(self.originals)), CachedCluster(twins), lambda *_: None
         )
-        settings = Settings(enable_storage=True)
-        scene = Scene(PAIR, self.forge.row.default, settings, Around(self.home))
-        self.reflection = Reflection(self.forge, scene, ends)
+        settings = RemoteObjectOptions(enable_storage=True)
+        context = ReflectionContext(PAIR, self.forge.row.default, settings, Around(self.home))
+        self.reflection = Reflection(self.forge, context, ends)
 
     @property
     def key(self) -> Key:
@@ -246,7 +249,9 @@ CHANGES: Final[dict[Kind, Object]] = {
 
 
 @pytest.mark.parametrize("forge", ALL.values(), ids=lambda forge: forge.row.name)
-async def test_killed_at_whatever_call_it_ends_the_same_with_as_many_writes(forge: Forge) -> None:
+async def test_killed_at_whatever_call_it_ends_the_same_with_as_many_writes(
+    forge: KindReflection,
+) -> None:
     whole = Doom()
     undisturbed = await lives(Life(forge, whole))
     assert whole.calls > 1
@@ -259,7 +264,7 @@ async def test_killed_at_whatever_call_it_ends_the_same_with_as_many_writes(forg
 
 
 @pytest.mark.parametrize("forge", ALL.values(), ids=lambda forge: forge.row.name)
-async def test_refused_every_second_write_it_ends_the_same(forge: Forge) -> None:
+async def test_refused_every_second_write_it_ends_the_same(forge: KindReflection) -> None:
     undisturbed = await lives(Life(forge, Doom()))
     life = Life(forge, Doom())
     contested = Contested(life.twins)

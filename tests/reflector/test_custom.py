@@ -7,12 +7,12 @@ import pytest
 from apis import keys, reflection
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace
-from reflector.forge import custom
-from reflector.forge.contract import Scene
+from reflector.kinds import configuration
+from reflector.kinds.contract import ReflectionContext
 
 ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
-FORGE = custom.forge(reflection.custom(ROUTE))
-SCENE = Scene(MappedNamespace("rome", "milan", "foo", "foo-rome"))
+FORGE = configuration.custom_resource(reflection.custom(ROUTE))
+SCENE = ReflectionContext(MappedNamespace("rome", "milan", "foo", "foo-rome"))
 HERE = Key("foo", "shop")
 
 
@@ -88,7 +88,7 @@ OF_NAMESPACES = {"podSelector": POD_SELECTOR, "namespaceSelector": {}}
 def test_a_policy_goes_as_it_is_unless_it_would_be_another_one_there(
     kind: Kind, spec: dict[str, Any], reason: str
 ) -> None:
-    forged = custom.forge(reflection.custom(kind))
+    forged = configuration.custom_resource(reflection.custom(kind))
     original = named(kind, HERE, spec=spec, status={"currentHealthy": 2})
 
     stay = forged.reason_to_stay(original, SCENE)

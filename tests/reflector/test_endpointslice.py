@@ -10,8 +10,8 @@ from apis.objects import Key, Object, named
 from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.slim import Packed
-from reflector.forge import endpointslice
-from reflector.forge.contract import Scene, Settings
+from reflector.kinds import networking
+from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from tests import factories
 from tests.reflector.looks import Seen, node
 
@@ -37,10 +37,10 @@ def slice_of(*endpoints: Object, service: str = "web", **metadata: Any) -> Objec
     )
 
 
-def scene(chosen: Policy = Policy.DENY_LIST, **annotations: str) -> Scene:
+def context(chosen: Policy = Policy.DENY_LIST, **annotations: str) -> ReflectionContext:
     service = factories.service("foo", "web")
     service["metadata"]["annotations"] = annotations
-    return Scene(PAIR, chosen, look=Seen(nodes=NODES, services=[service]))
+    return ReflectionContext(PAIR, chosen, lister=Seen(nodes=NODES, services=[service]))
 
 
 def test_endpoints_that_are_not_on_the_provider_are_told() -> None:
@@ -52,7 +52,7 @@ def test_endpoints_that_are_not_on_the_provider_are_told() -> None:
         endpoint("10.0.0.5"),
     )
 
-    twin = endpointslice.twin(local, scene())
+    twin = networking.shadow_endpoint_slice(local, context())
 
     template = twin["spec"]["template"]
     assert twin["kind"] == "ShadowEndpointSlice"
@@ -79,7 +79,9 @@ def test_of_an_endpoint_goes_what_means_something_there() -> None:
         deprecatedTopology={"x": "y"},
     )
 
-    (made,) = endpointslice.twin(slice_of(told), scene())["spec"]["template"]["endpoints"]
+    (made,) = networking.shadow_endpoint_slice(slice_of(told), context())["spec"]["template"][
+        "endpoints"
+    ]
 
     assert made == {
         "addresses": ["10.0.0.1"],
@@ -109,14 +111,14 @@ def test_a_slice_goes_as_its_service_unless_it_says_itself(
 ) -> None:
     local = slice_of(endpoint("10.0.0.1"), annotations=own)
 
-    assert (endpointslice.stays(local, scene(chosen, **service)) is None) is leaves
+    assert (networking.slice_stays(local, context(chosen, **service)) is None) is leaves
 
 
 def test_a_slice_that_contradicts_itself_is_refused() -> None:
     local = slice_of(endpoint("10.0.0.1"), annotations={**SKIP, **ALLOW})
 
     with pytest.raises(reflectionpolicy.ContradictionError):
-        endpointslice.stays(local, scene())
+        networking.slice_stays(local, context())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_slice_that_contradicts_itself_is_refused() -> None:
     ids=["all on the provider", "empty", "reflected here", "API server"],
 )
 def test_slices_that_tell_the_provider_nothing_stay(local: Object) -> None:
-    stay = endpointslice.stays(local, scene())
+    stay = networking.slice_stays(local, context())
 
     assert stay
     assert not stay.is_told
@@ -149,8 +151,8 @@ def test_slices_that_tell_the_provider_nothing_stay(local: Object) -> None:
 def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
     local = slice_of(endpoint("10.0.0.1", "rome-1"))
     look = Seen(endpointslices=[local], nodes=NODES)
-    by_service, by_node, _ = (each.touched for each in endpointslice.FORGE.inputs)
-    here = Scene(PAIR, look=look)
+    by_service, by_node, _ = (each.touched for each in networking.ENDPOINT_SLICE_REFLECTION.inputs)
+    here = ReflectionContext(PAIR, lister=look)
     service = factories.service("foo", "web")
     skipped = {**service, "metadata": {**service["metadata"], "annotations": SKIP}}
 
@@ -164,8 +166,10 @@ def test_slices_are_looked_at_when_their_service_or_a_node_changes() -> None:
 def test_a_slice_too_large_for_the_cache_is_looked_at_whatever_changes() -> None:
     many = [endpoint(f"10.0.0.{number}", "rome-1", zone="z" * 300) for number in range(130)]
     cached = Packed.cached(slice_of(*many)).whole()
-    here = Scene(PAIR, look=Seen(endpointslices=[cached], nodes=NODES))
-    by_service, by_node, by_ip = (each.touched for each in endpointslice.FORGE.inputs)
+    here = ReflectionContext(PAIR, lister=Seen(endpointslices=[cached], nodes=NODES))
+    by_service, by_node, by_ip = (
+        each.touched for each in networking.ENDPOINT_SLICE_REFLECTION.inputs
+    )
 
     assert "endpoints" not in cached
     assert list(by_node(None, node("rome-1"), here)) == [Key("foo", "web-1")]
@@ -173,10 +177,10 @@ def test_a_slice_too_large_for_the_cache_is_looked_at_whatever_changes() -> None
     assert list(by_service(None, factories.service("foo", "web"), here)) == [Key("foo", "web-1")]
 
 
-def fabric(*ips: Object) -> Scene:
+def fabric(*ips: Object) -> ReflectionContext:
     pods = (ipaddress.ip_network("10.0.0.0/16"),)
     look = Seen(nodes=NODES, services=[], ips=ips, endpointslices=[slice_of(endpoint("192.0.2.1"))])
-    return Scene(PAIR, settings=Settings(local_pods=pods), look=look)
+    return ReflectionContext(PAIR, settings=RemoteObjectOptions(local_pods=pods), lister=look)
 
 
 def ip(address: str, **status: str) -> Object:
@@ -186,7 +190,7 @@ def ip(address: str, **status: str) -> Object:
 def test_with_an_ip_fabric_what_is_no_pod_here_goes_by_its_ip_object() -> None:
     local = slice_of(endpoint("10.0.0.1", "rome-1"), endpoint("192.0.2.1"))
 
-    twin = endpointslice.twin(local, fabric(ip("192.0.2.1", ip="10.70.0.4")))
+    twin = networking.shadow_endpoint_slice(local, fabric(ip("192.0.2.1", ip="10.70.0.4")))
 
     told = [one["addresses"] for one in twin["spec"]["template"]["endpoints"]]
     assert told == [["10.0.0.1"], ["10.70.0.4"]]
@@ -195,14 +199,14 @@ def test_with_an_ip_fabric_what_is_no_pod_here_goes_by_its_ip_object() -> None:
 @pytest.mark.parametrize("known", [[], [ip("192.0.2.1")], [ip("192.0.2.2", ip="10.70.0.4")]])
 def test_an_address_that_nothing_remaps_is_told_and_waited_for(known: list[Object]) -> None:
     with pytest.raises(reflectionpolicy.NotYetError, match=r"create one with spec.ip 192.0.2.1"):
-        endpointslice.twin(slice_of(endpoint("192.0.2.1")), fabric(*known))
+        networking.shadow_endpoint_slice(slice_of(endpoint("192.0.2.1")), fabric(*known))
 
 
 def test_a_change_of_an_ip_object_lets_its_slices_be_looked_at() -> None:
-    (input_,) = (one for one in endpointslice.FORGE.inputs if one.kind == keys.IP)
+    (input_,) = (one for one in networking.ENDPOINT_SLICE_REFLECTION.inputs if one.kind == keys.IP)
     was, is_ = ip("192.0.2.1"), ip("192.0.2.1", ip="10.70.0.4")
 
     assert list(input_.touched(was, is_, fabric())) == [Key("foo", "web-1")]
     assert list(input_.touched(None, ip("192.0.2.9"), fabric())) == []
     assert input_.is_needed(fabric().settings)
-    assert not input_.is_needed(Settings())
+    assert not input_.is_needed(RemoteObjectOptions())

@@ -20,8 +20,8 @@ from apis.objects import Key, Kind, Object, named
 from kube import client, errors
 from kube.client import ClusterClient
 from kube.cluster import Selection
-from reflector.forge.contract import Settings
-from reflector.kinds import FORGES
+from reflector.kinds.contract import RemoteObjectOptions
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from sandbox import controlplane
 from sandbox.controlplane import Plane
@@ -98,7 +98,7 @@ async def reflected(plane: Plane, crds: None, provider: Plane) -> AsyncIterator[
         identity = await offloaded(home, stem)
         made = Reflected(home, seen, stem)
         await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
-        loops = [KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3)]
+        loops = [KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3)]
         foreign.reach.subscribe(loops[0].runner.server_is_back)
         async with running(Namespaces(identity, loops, home, foreign).run()):
             await made.create("before")
@@ -200,9 +200,9 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
         made = Reflected(home, seen, stem)
         await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
         await home.create(keys.NODE, virtual_node())
-        rules = Rules(settings=Settings(enable_storage=True))
+        rules = Rules(settings=RemoteObjectOptions(enable_storage=True))
         loops = [
-            KindLoop(FORGES[row], rules, lambda *_: None, 3, warn=warn)
+            KindLoop(KIND_REFLECTIONS[row], rules, lambda *_: None, 3, warn=warn)
             for row in (reflection.CONFIG_MAP, reflection.CLAIM)
         ]
         async with running(Namespaces(identity, loops, home, foreign).run()):

@@ -10,9 +10,9 @@ from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from kube.cluster import Selection
-from reflector.forge import event
-from reflector.forge.contract import Scene
-from reflector.forge.podevents import Lived
+from reflector.kinds import events
+from reflector.kinds.contract import ReflectionContext
+from reflector.kinds.events import Lived
 from reflector.patience import Asked, Patience
 from reflector.reflection import Ends, Reflection
 from tests import factories
@@ -39,11 +39,11 @@ def told(kind: str = "Pod", name: str = "web", **rest: Any) -> Object:
     return named(keys.EVENT, Key("foo-rome", "web.1"), **{**body, **rest})
 
 
-def scene(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> Scene:
+def context(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> ReflectionContext:
     root = factories.config_map("foo", keys.ROOT_CA_CONFIG_MAP)
     config = factories.config_map("foo", "settings")
     root["metadata"]["uid"] = config["metadata"]["uid"] = "1"
-    return Scene(PAIR, policy, look=Seen(pods=[pod], configmaps=[root, config]))
+    return ReflectionContext(PAIR, policy, lister=Seen(pods=[pod], configmaps=[root, config]))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def scene(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> Scene:
 def test_only_what_concerns_an_object_of_home_comes(*, remote: Object, comes: bool) -> None:
     remote["metadata"].setdefault("name", "web.1")
 
-    assert (event.stays(remote, scene()) is None) is comes
+    assert (events.event_stays(remote, context()) is None) is comes
 
 
 def pod(ready: str = "", phase: str = "Running", of: str = "over-there") -> Lived:
@@ -99,9 +99,9 @@ def normal(at: str, reason: str = "Pulled", **rest: Any) -> Object:
 def test_of_a_pod_that_was_ready_soon_the_start_stays_there_and_nothing_else(
     *, remote: Object, local: Lived, comes: bool
 ) -> None:
-    assert (event.stays(remote, scene(pod=local)) is None) is comes
-    assert event.stays(remote, scene(Policy.DENY_LIST, local)) is None
-    assert event.stays(remote, scene(Policy.ALLOW_LIST, local))
+    assert (events.event_stays(remote, context(pod=local)) is None) is comes
+    assert events.event_stays(remote, context(Policy.DENY_LIST, local)) is None
+    assert events.event_stays(remote, context(Policy.ALLOW_LIST, local))
 
 
 async def test_events_wait_for_their_pod_and_only_what_is_asked_is_read() -> None:
@@ -169,15 +169,15 @@ class Watched:
         self.again_s: list[float | None] = []
         self._due: dict[Key, float] = {}
         clock = lambda: self.now  # noqa: E731  # a clock
-        asking = event.FORGE.asking
+        asking = events.EVENT_REFLECTION.asking
         assert asking
         asked = Asked(self.home, Selection(keys.POD, Lived, "foo"), clock)
         look = Seen()
         look.asked = asked.get  # type: ignore[method-assign]  # what was asked for
         ends = Ends(CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None)
-        scene = Scene(PAIR, Policy.RELEVANT, look=look)
-        self._reflection = Reflection(event.FORGE, scene, ends)
-        self._reflection.patience = Patience(asking, scene, asked, clock)
+        context = ReflectionContext(PAIR, Policy.RELEVANT, lister=look)
+        self._reflection = Reflection(events.EVENT_REFLECTION, context, ends)
+        self._reflection.patience = Patience(asking, context, asked, clock)
 
     async def happens(self, *reasons: str, name: str = "web") -> None:
         """Let the provider tell so, a second apart, and somebody look at it."""
@@ -214,7 +214,7 @@ class Watched:
 
 
 def test_the_copy_is_on_the_object_at_home() -> None:
-    twin = event.twin(told(), scene())
+    twin = events.local_event(told(), context())
 
     assert twin["involvedObject"] == {
         "apiVersion": "v1",
@@ -234,7 +234,7 @@ def test_the_copy_is_on_the_object_at_home() -> None:
 async def test_what_happens_again_is_one_event_at_home_and_one_write_more() -> None:
     home, foreign = FakeCluster(), FakeCluster()
     ends = Ends(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
-    reflection = Reflection(event.FORGE, scene(), ends)
+    reflection = Reflection(events.EVENT_REFLECTION, context(), ends)
     there = Key("foo-rome", "web.1")
     await foreign.create(keys.EVENT, told())
     await reflection.reconcile(there)
@@ -263,7 +263,7 @@ def test_newer_events_say_the_same_in_other_fields() -> None:
         reportingComponent="default-scheduler",
     )
 
-    twin = event.twin(remote, scene())
+    twin = events.local_event(remote, context())
 
     assert (twin["count"], twin["firstTimestamp"]) == (4, "2025-01-31T12:00:00Z")
     assert twin["lastTimestamp"] == "2025-01-31T12:02:00Z"
@@ -271,7 +271,9 @@ def test_newer_events_say_the_same_in_other_fields() -> None:
 
 
 def test_texts_of_the_provider_are_clamped() -> None:
-    twin = event.twin(told(message="x" * 100_000, reason="y" * 1000, type="Fatal"), scene())
+    twin = events.local_event(
+        told(message="x" * 100_000, reason="y" * 1000, type="Fatal"), context()
+    )
 
     assert (len(twin["message"]), len(twin["reason"])) == (1024, 128)
     assert twin["type"] == "Normal"
@@ -287,7 +289,7 @@ def test_texts_of_the_provider_are_escaped_and_its_numbers_have_a_range() -> Non
     remote["involvedObject"]["fieldPath"] = path + odd
     shown = "a\\u001b[2Jb\\u202ec"
 
-    twin = event.twin(remote, scene())
+    twin = events.local_event(remote, context())
 
     assert {twin[name] for name in ("reason", "message", "action")} == {shown}
     assert twin["source"]["component"] == shown
@@ -301,7 +303,7 @@ def test_what_is_no_text_is_left_out() -> None:
     remote = told(reason=["a"], message={"b": 1}, source={"component": 7})
     remote["involvedObject"]["fieldPath"] = 7
 
-    twin = event.twin(remote, scene())
+    twin = events.local_event(remote, context())
 
     assert {"reason", "message"}.isdisjoint(twin)
     assert twin["source"]["component"] == "milan"

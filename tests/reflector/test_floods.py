@@ -15,7 +15,7 @@ from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.ratelimit import BURST, PER_SECOND
-from reflector.forge import configmap, event
+from reflector.kinds import configuration, events
 from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
 from sandbox import audit
 from sandbox.controlplane import Plane
@@ -95,7 +95,7 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
         client.connect(plane.kubeconfig, user_agent="pyliqo-flooded-provider") as foreign,
     ):
         identity = await offloaded(server, stem)
-        forges = (event.FORGE, configmap.FORGE)
+        forges = (events.EVENT_REFLECTION, configuration.CONFIG_MAP_REFLECTION)
         loops = [KindLoop(forge, Rules(), lambda *_: None, 3) for forge in forges]
         reflecting = Namespaces(identity, loops, home, foreign)
         running = asyncio.create_task(reflecting.run())

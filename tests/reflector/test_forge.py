@@ -19,13 +19,13 @@ from apis.reflection import (
 )
 from apis.reflectionpolicy import MetadataFilter
 from kube.untrusted import decode, schemas
-from reflector.forge import configmap, secret, service
-from reflector.forge.contract import Forge, Scene, Settings
-from reflector.kinds import FORGES
+from reflector.kinds import configuration, networking
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
+from reflector.kinds.table import KIND_REFLECTIONS
 
 PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
-SCENE = Scene(PAIR)
-SIMPLE = [FORGES[row] for row in (CONFIG_MAP, SECRET, SERVICE, INGRESS)]
+SCENE = ReflectionContext(PAIR)
+SIMPLE = [KIND_REFLECTIONS[row] for row in (CONFIG_MAP, SECRET, SERVICE, INGRESS)]
 LABELS = {
     "offloading.liqo.io/origin": "rome",
     "offloading.liqo.io/destination": "milan",
@@ -46,12 +46,12 @@ def local(kind: Kind, name: str = "mine", **rest: Any) -> Object:
 
 
 @pytest.mark.parametrize("forge", SIMPLE, ids=lambda forge: forge.row.name)
-def test_metadata_is_what_means_something_on_both_sides(forge: Forge) -> None:
+def test_metadata_is_what_means_something_on_both_sides(forge: KindReflection) -> None:
     original, kind = local(forge.row.kind), forge.row.twin
     snapshot = copy.deepcopy(original)
-    settings = Settings(MetadataFilter(frozenset({"team"})))
+    settings = RemoteObjectOptions(MetadataFilter(frozenset({"team"})))
 
-    twin = forge.twin(original, Scene(PAIR, settings=settings))
+    twin = forge.twin(original, ReflectionContext(PAIR, settings=settings))
 
     assert twin["metadata"] == {
         "name": "mine",
@@ -67,7 +67,7 @@ def test_ownership_labels_are_ours_to_say() -> None:
     forged = local(keys.CONFIG_MAP)
     forged["metadata"]["labels"] = {"offloading.liqo.io/origin": "naples"}
 
-    twin = configmap.twin(forged, SCENE)
+    twin = configuration.remote_config_map(forged, SCENE)
 
     assert twin["metadata"]["labels"] == LABELS
 
@@ -75,7 +75,7 @@ def test_ownership_labels_are_ours_to_say() -> None:
 def test_config_map() -> None:
     original = local(keys.CONFIG_MAP, data={"a": "1"}, binaryData={"b": "eA=="}, immutable=True)
 
-    twin = configmap.twin(original, SCENE)
+    twin = configuration.remote_config_map(original, SCENE)
 
     assert {name: twin[name] for name in ("data", "binaryData", "immutable")} == {
         "data": {"a": "1"},
@@ -96,16 +96,18 @@ def test_root_certificates_go_by_another_name(origin: str, name: str) -> None:
     pair = MappedNamespace(origin, "milan", "foo", "foo-rome")
     root = local(keys.CONFIG_MAP, "kube-root-ca.crt", data={"ca.crt": "PEM"})
 
-    assert configmap.twin(root, Scene(pair))["metadata"]["name"] == name
-    assert configmap.twin_name("kube-root-ca.crt", pair) == name
-    assert configmap.original_name(name, pair) == "kube-root-ca.crt"
-    assert configmap.original_name("settings", pair) == "settings"
+    assert (
+        configuration.remote_config_map(root, ReflectionContext(pair))["metadata"]["name"] == name
+    )
+    assert configuration.remote_config_map_name("kube-root-ca.crt", pair) == name
+    assert configuration.local_config_map_name(name, pair) == "kube-root-ca.crt"
+    assert configuration.local_config_map_name("settings", pair) == "settings"
 
 
 def test_secret() -> None:
     original = local(keys.SECRET, type="kubernetes.io/tls", data={"tls.key": "eA=="})
 
-    twin = secret.twin(original, SCENE)
+    twin = configuration.remote_secret(original, SCENE)
 
     assert (twin["type"], twin["data"]) == ("kubernetes.io/tls", {"tls.key": "eA=="})
     assert "immutable" not in twin
@@ -154,7 +156,7 @@ def served(**spec: Any) -> Object:
     ids=lambda value: next(iter(value), "nothing"),
 )
 def test_service_fields(spec: Object, expected: Object) -> None:
-    assert service.twin(served(**spec), SCENE)["spec"] == expected
+    assert networking.remote_service(served(**spec), SCENE)["spec"] == expected
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_service_fields(spec: Object, expected: Object) -> None:
     ],
 )
 def test_service_ports(port: Object, annotations: dict[str, str], expected: Object) -> None:
-    twin = service.twin(served(ports=[port], annotations=annotations), SCENE)
+    twin = networking.remote_service(served(ports=[port], annotations=annotations), SCENE)
 
     assert twin["spec"]["ports"] == [expected]
     assert "status" not in twin
@@ -204,9 +206,11 @@ def test_service_ports(port: Object, annotations: dict[str, str], expected: Obje
 def test_load_balancer_class(
     *, type_: str, enabled: bool, class_: str, expected: str | None
 ) -> None:
-    settings = Settings(enable_load_balancer=enabled, load_balancer_class=class_)
+    settings = RemoteObjectOptions(enable_load_balancer=enabled, load_balancer_class=class_)
 
-    spec = service.twin(served(type=type_), Scene(PAIR, settings=settings))["spec"]
+    spec = networking.remote_service(
+        served(type=type_), ReflectionContext(PAIR, settings=settings)
+    )["spec"]
 
     assert spec.get("loadBalancerClass") == expected
 
@@ -224,9 +228,9 @@ def test_an_ingress_is_served_by_a_class_of_the_provider(
     status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
     original = local(keys.INGRESS, spec={**fields, "ingressClassName": "mine"}, status=status)
     original["metadata"]["annotations"] = {keys.INGRESS_CLASS: "mine", "note": "1"}
-    settings = Settings(enable_ingress=enabled, ingress_class=class_)
+    settings = RemoteObjectOptions(enable_ingress=enabled, ingress_class=class_)
 
-    twin = FORGES[INGRESS].twin(original, Scene(PAIR, settings=settings))
+    twin = KIND_REFLECTIONS[INGRESS].twin(original, ReflectionContext(PAIR, settings=settings))
 
     assert twin["spec"] == {**fields, **({"ingressClassName": expected} if expected else {})}
     assert twin["metadata"]["annotations"] == {"note": "1"}
@@ -256,7 +260,7 @@ def test_each_kind_goes_as_the_reference_has_it() -> None:
             row.is_configurable,
             row.twin.kind,
         )
-        for row in FORGES
+        for row in KIND_REFLECTIONS
     }
 
 
@@ -325,7 +329,7 @@ FULL: Final[dict[ReflectedKind, Object]] = {
     },
 }
 """Of each kind an original with every field that its twin has."""
-OFFERED: Final = Settings(
+OFFERED: Final = RemoteObjectOptions(
     enable_ingress=True,
     ingress_class="shared",
     enable_load_balancer=True,
@@ -335,11 +339,15 @@ OFFERED: Final = Settings(
 )
 
 
-@pytest.mark.parametrize("row", [row for row in FORGES if row.is_outward], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for row in KIND_REFLECTIONS if row.is_outward], ids=lambda row: row.name
+)
 def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedKind) -> None:
     """What a provider adds reaches no code here; nothing that was sent seems to be missing."""
-    forge = FORGES[row]
-    twin = forge.twin(local(row.kind, **copy.deepcopy(FULL[row])), Scene(PAIR, settings=OFFERED))
+    forge = KIND_REFLECTIONS[row]
+    twin = forge.twin(
+        local(row.kind, **copy.deepcopy(FULL[row])), ReflectionContext(PAIR, settings=OFFERED)
+    )
     said = copy.deepcopy(twin)
     invented = {"clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "invented": [[{}]] * 9}
     said |= {"invented": 1, "spec": {**said.get("spec", {}), **invented}, "status": invented}
@@ -356,4 +364,4 @@ def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedK
 
 
 def test_each_kind_of_twin_has_a_shape() -> None:
-    assert {row.twin for row in FORGES if row.is_outward} <= schemas.SCHEMAS.keys()
+    assert {row.twin for row in KIND_REFLECTIONS if row.is_outward} <= schemas.SCHEMAS.keys()

@@ -13,8 +13,8 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
-from reflector.forge import custom
-from reflector.kinds import FORGES
+from reflector.kinds import configuration
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
@@ -40,7 +40,10 @@ async def there(cluster: FakeCluster, namespace: str, name: str = "settings") ->
 
 @contextlib.asynccontextmanager
 async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[Namespaces]:
-    loops = [KindLoop(forge, Rules(Policy.DENY_LIST), tell, WORKERS) for forge in FORGES.values()]
+    loops = [
+        KindLoop(forge, Rules(Policy.DENY_LIST), tell, WORKERS)
+        for forge in KIND_REFLECTIONS.values()
+    ]
     namespaces = Namespaces(IDENTITY, loops, home, foreign)
     running = asyncio.create_task(namespaces.run())
     try:
@@ -170,7 +173,7 @@ async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None
     home, foreign = await world()
     pair = MappedNamespace("rome", "milan", "foo", "foo-rome")
     labelled = {"metadata": {"labels": pair.labels()}}
-    for row in (row for row in FORGES if row.is_outward):
+    for row in (row for row in KIND_REFLECTIONS if row.is_outward):
         await foreign.create(row.twin, named(row.twin, Key("foo-rome", "gone"), **labelled))
     await foreign.create(keys.CONFIG_MAP, factories.config_map("foo-rome", "theirs"))
     await offload(home, {"foo": "foo-rome"})
@@ -358,7 +361,7 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
     def tell(of: Object, _type: str, reason: str, _message: str) -> None:
         told.append((objects.key_of(of).name, reason))
 
-    loops = [KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS)]
+    loops = [KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS)]
     async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
         await until(lambda: told)
         await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
@@ -384,7 +387,7 @@ async def test_that_a_right_came_is_told_though_a_restart_was_between(*, was_tol
     def warn(of: Object, _type: str, reason: str, _message: str) -> None:
         warned.append((objects.key_of(of), reason))
 
-    loop = KindLoop(custom.forge(row), Rules(), tell, WORKERS, warn=warn)
+    loop = KindLoop(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
     async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
         await home.create(row.kind, named(row.kind, Key("foo", "one"), spec={}))
         await until(lambda: (row.kind, Key("foo-rome", "one")) in foreign.everything())
@@ -410,7 +413,7 @@ async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_t
 
     withheld = errors.ForbiddenError('cannot list resource "widgets"')
     foreign.fail("list", withheld, kind=row.twin, times=10**6)
-    loop = KindLoop(custom.forge(row), Rules(), tell, WORKERS, warn=warn)
+    loop = KindLoop(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
     async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: warned)
         assert warned == [keys.FAILED_REFLECTION]
@@ -433,7 +436,7 @@ async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -
     withheld = errors.ForbiddenError('cannot list resource "ingresses"')
     foreign.fail("list", withheld, kind=keys.INGRESS, times=10**6)
     loops = [
-        KindLoop(FORGES[row], Rules(), tell, WORKERS, warn=warn)
+        KindLoop(KIND_REFLECTIONS[row], Rules(), tell, WORKERS, warn=warn)
         for row in (reflection.CONFIG_MAP, reflection.INGRESS)
     ]
     async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
@@ -460,7 +463,7 @@ async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() ->
     def twins() -> set[str]:
         return {key.name for _, key in foreign.everything()} & names
 
-    loop = KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
+    loop = KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
     async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: twins() == names)
         home.fail("watch", errors.NotReachableError("away"), kind=keys.CONFIG_MAP, times=10**6)
@@ -504,7 +507,7 @@ async def test_much_that_went_while_nobody_reflected_takes_no_twin_along_for_a_w
         assert found
         await home.delete(keys.CONFIG_MAP, Key("foo", name), uid=objects.uid(found))
 
-    loop = KindLoop(FORGES[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
+    loop = KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
     async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: told)
         await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))

@@ -9,8 +9,8 @@ from apis.objects import Key, Object
 from apis.offloading import MappedNamespace
 from apis.providerpolicy import OUTWARD, AllowedReflection
 from kube.cache import CachedCluster
-from reflector.forge import configmap, custom, ingress, secret, service
-from reflector.forge.contract import Forge, Scene, Settings
+from reflector.kinds import configuration, networking
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from reflector.reflection import Ends, Reflection
 from tests import factories
@@ -20,42 +20,50 @@ from tests.reflector.mapped import IDENTITY, MAP, eventually, offload, tell, wor
 
 PAIR: Final = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
-BALANCED: Final = Settings(enable_load_balancer=True, load_balancer_class="a.io/b")
+BALANCED: Final = RemoteObjectOptions(enable_load_balancer=True, load_balancer_class="a.io/b")
 ONE_CLASS: Final = AllowedReflection(OUTWARD, frozenset({"a.io/b"}))
 OPENED: Final = AllowedReflection(annotation_domains=frozenset({"cert-manager.io"}))
 PROMETHEUS: Final = frozenset({"prometheus.io"})
-NETWORK_POLICY: Final = custom.forge(reflection.custom(keys.NETWORK_POLICY))
+NETWORK_POLICY: Final = configuration.custom_resource(reflection.custom(keys.NETWORK_POLICY))
 NO_CLASS: Final = AllowedReflection(OUTWARD, frozenset())
 
 
 @pytest.mark.parametrize(
     ("type_", "offers", "settings", "expected"),
     [
-        ("NodePort", None, Settings(), ""),
-        ("NodePort", AllowedReflection(), Settings(), "type NodePort (spec.serviceTypes of its"),
-        ("NodePort", AllowedReflection(frozenset({"NodePort"})), Settings(), ""),
+        ("NodePort", None, RemoteObjectOptions(), ""),
+        (
+            "NodePort",
+            AllowedReflection(),
+            RemoteObjectOptions(),
+            "type NodePort (spec.serviceTypes of its",
+        ),
+        ("NodePort", AllowedReflection(frozenset({"NodePort"})), RemoteObjectOptions(), ""),
         (
             "LoadBalancer",
             AllowedReflection(frozenset({"NodePort"})),
-            Settings(),
+            RemoteObjectOptions(),
             "type LoadBalancer",
         ),
-        ("LoadBalancer", AllowedReflection(OUTWARD), Settings(), ""),
+        ("LoadBalancer", AllowedReflection(OUTWARD), RemoteObjectOptions(), ""),
         ("LoadBalancer", ONE_CLASS, BALANCED, ""),
-        ("LoadBalancer", ONE_CLASS, Settings(), "without a class, only of class a.io/b"),
+        ("LoadBalancer", ONE_CLASS, RemoteObjectOptions(), "without a class, only of class a.io/b"),
         ("LoadBalancer", NO_CLASS, BALANCED, "of class a.io/b, only of class none"),
-        ("ClusterIP", AllowedReflection(), Settings(), ""),
-        ("ExternalName", AllowedReflection(), Settings(), ""),
+        ("ClusterIP", AllowedReflection(), RemoteObjectOptions(), ""),
+        ("ExternalName", AllowedReflection(), RemoteObjectOptions(), ""),
     ],
 )
 def test_a_type_that_is_not_offered_is_told_and_sent_as_another(
-    type_: str, offers: AllowedReflection | None, settings: Settings, expected: str
+    type_: str, offers: AllowedReflection | None, settings: RemoteObjectOptions, expected: str
 ) -> None:
     original = factories.service("foo", type=type_, externalTrafficPolicy="Local")
     original["spec"]["ports"][0]["nodePort"] = 30443
-    scene = Scene(PAIR, settings=settings, offers=offers)
+    context = ReflectionContext(PAIR, settings=settings, offers=offers)
 
-    twin, told = service.twin(original, scene), service.lacks(original, scene)
+    twin, told = (
+        networking.remote_service(original, context),
+        networking.service_lacks(original, context),
+    )
 
     if not expected:
         assert (twin["spec"]["type"], told) == (type_, "")
@@ -81,38 +89,46 @@ NOTES: Final = {
 @pytest.mark.parametrize(
     ("forge", "original", "offers", "left_out"),
     [
-        (service.FORGE, factories.service, AllowedReflection(), [0, 1, 2, 3]),
+        (networking.SERVICE_REFLECTION, factories.service, AllowedReflection(), [0, 1, 2, 3]),
         (
-            service.FORGE,
+            networking.SERVICE_REFLECTION,
             factories.service,
             AllowedReflection(annotation_domains=PROMETHEUS),
             [1, 2, 3],
         ),
-        (configmap.FORGE, factories.config_map, AllowedReflection(), [0, 1, 2, 3]),
         (
-            secret.FORGE,
+            configuration.CONFIG_MAP_REFLECTION,
+            factories.config_map,
+            AllowedReflection(),
+            [0, 1, 2, 3],
+        ),
+        (
+            configuration.SECRET_REFLECTION,
             factories.secret,
             AllowedReflection(annotation_domains=PROMETHEUS),
             [1, 2, 3],
         ),
         (NETWORK_POLICY, network_policy, AllowedReflection(), [0, 1, 2, 3]),
         (NETWORK_POLICY, network_policy, None, []),
-        (ingress.FORGE, factories.ingress, AllowedReflection(), [0, 1, 3]),
-        (ingress.FORGE, factories.ingress, OPENED, [0, 3]),
-        (ingress.FORGE, factories.ingress, None, []),
+        (networking.INGRESS_REFLECTION, factories.ingress, AllowedReflection(), [0, 1, 3]),
+        (networking.INGRESS_REFLECTION, factories.ingress, OPENED, [0, 3]),
+        (networking.INGRESS_REFLECTION, factories.ingress, None, []),
     ],
 )
 def test_annotations_that_are_orders_are_told_and_not_sent(
-    forge: Forge, original: Any, offers: AllowedReflection | None, left_out: list[int]
+    forge: KindReflection, original: Any, offers: AllowedReflection | None, left_out: list[int]
 ) -> None:
     made = original("foo", "web")
     made["metadata"]["annotations"] = {**NOTES, "checksum/config": "1", "note": "x"}
-    scene, names = Scene(PAIR, offers=offers), [*NOTES]
+    context, names = ReflectionContext(PAIR, offers=offers), [*NOTES]
     gone = {names[one] for one in left_out}
 
-    twin, told = forge.twin(made, scene), forge.lacks(made, scene)
+    twin, told = forge.twin(made, context), forge.lacks(made, context)
 
-    kept = {*names[:4], *([names[4]] if offers is None and forge is not ingress.FORGE else [])}
+    kept = {
+        *names[:4],
+        *([names[4]] if offers is None and forge is not networking.INGRESS_REFLECTION else []),
+    }
     assert objects.annotations(twin).keys() == (kept | {"checksum/config", "note"}) - gone
     assert all(name in told for name in gone)
     assert bool(told) is bool(gone)
@@ -127,7 +143,9 @@ async def test_it_is_told_once_and_that_it_is_over() -> None:
 
     def reflection(offers: AllowedReflection, before: Reflection | None = None) -> Reflection:
         ends = Ends(CachedCluster(home), CachedCluster(foreign), tell)
-        made = Reflection(service.FORGE, Scene(PAIR, offers=offers), ends)
+        made = Reflection(
+            networking.SERVICE_REFLECTION, ReflectionContext(PAIR, offers=offers), ends
+        )
         made.told = before.told if before else made.told
         return made
 
@@ -155,7 +173,7 @@ async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> Non
         status: Object = {"offered": {"serviceTypes": list(types)}}
         await home.patch_status(keys.NAMESPACE_MAP, MAP, status)
 
-    loops = [KindLoop(service.FORGE, Rules(), tell, 2)]
+    loops = [KindLoop(networking.SERVICE_REFLECTION, Rules(), tell, 2)]
     async with running(Namespaces(IDENTITY, loops, home, foreign).run()):
         await eventually(lambda: is_of("NodePort"))
         await offer()

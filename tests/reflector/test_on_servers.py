@@ -8,7 +8,7 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
-from reflector.forge.contract import Scene, Settings
+from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.reflector import behind
@@ -25,7 +25,7 @@ async def pair(cluster: Cluster, namespace: str) -> MappedNamespace:
 
 def reflection(cluster: Cluster, pair: MappedNamespace, kind: Kind) -> Reflection:
     live = CachedCluster(cluster)
-    return Reflection(forge_of(kind), Scene(pair), Ends(live, live, lambda *_: None))
+    return Reflection(forge_of(kind), ReflectionContext(pair), Ends(live, live, lambda *_: None))
 
 
 def original(kind: Kind, namespace: str) -> Object:
@@ -154,7 +154,9 @@ async def test_an_event_that_happens_again_is_the_same_one_at_home(
     await cluster.create(keys.EVENT, named(keys.EVENT, there, **body))
     live, look = CachedCluster(cluster), Seen(configmaps=[made])
     reflecting = Reflection(
-        forge_of(keys.EVENT), Scene(pair, look=look), Ends(live, live, lambda *_: None)
+        forge_of(keys.EVENT),
+        ReflectionContext(pair, lister=look),
+        Ends(live, live, lambda *_: None),
     )
     at_home = Selection(keys.EVENT, Object, pair.local_namespace)
 
@@ -251,9 +253,9 @@ async def test_a_service_becomes_each_type_after_each_other_one(
 ) -> None:
     here, there = Key(pair.local_namespace, "web"), Key(pair.remote_namespace, "web")
     live = CachedCluster(cluster)
-    offered = Settings(enable_load_balancer=True, load_balancer_class=CLASS)
-    scene = Scene(pair, settings=offered)
-    reflecting = Reflection(forge_of(keys.SERVICE), scene, Ends(live, live, lambda *_: None))
+    offered = RemoteObjectOptions(enable_load_balancer=True, load_balancer_class=CLASS)
+    context = ReflectionContext(pair, settings=offered)
+    reflecting = Reflection(forge_of(keys.SERVICE), context, Ends(live, live, lambda *_: None))
     await cluster.create(keys.SERVICE, factories.service(*here))
     await reflecting.reconcile(here)
 
@@ -306,7 +308,7 @@ async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
     ends = Ends(CachedCluster(cluster), late, lambda *_: None)
 
     with pytest.raises(errors.ConflictError):
-        await Reflection(forge_of(keys.CONFIG_MAP), Scene(pair), ends).reconcile(here)
+        await Reflection(forge_of(keys.CONFIG_MAP), ReflectionContext(pair), ends).reconcile(here)
 
     assert await cluster.get_live(keys.CONFIG_MAP, there) == theirs
 
@@ -324,7 +326,9 @@ async def test_a_cache_that_is_behind_deletes_nothing(
     await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
     ends = Ends(late, CachedCluster(cluster), lambda *_: None)
 
-    again_s = await Reflection(forge_of(keys.CONFIG_MAP), Scene(pair), ends).reconcile(here)
+    again_s = await Reflection(forge_of(keys.CONFIG_MAP), ReflectionContext(pair), ends).reconcile(
+        here
+    )
 
     assert await cluster.get_live(keys.CONFIG_MAP, there)
     assert again_s is not None

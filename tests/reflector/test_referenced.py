@@ -8,9 +8,8 @@ from apis import keys
 from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
-from reflector.forge import configmap, secret
-from reflector.forge.contract import Scene
-from reflector.forge.shapes import Placed
+from reflector.kinds import configuration
+from reflector.kinds.contract import Placed, ReflectionContext
 from tests import factories
 from tests.reflector.looks import Seen, node, placed
 
@@ -44,7 +43,10 @@ WAYS: dict[str, tuple[Kind, Object]] = {
     ),
     "to pull images": (keys.SECRET, {"imagePullSecrets": [{"name": "it"}]}),
 }
-FORGES = {keys.CONFIG_MAP: configmap.FORGE, keys.SECRET: secret.FORGE}
+FORGES = {
+    keys.CONFIG_MAP: configuration.CONFIG_MAP_REFLECTION,
+    keys.SECRET: configuration.SECRET_REFLECTION,
+}
 
 
 def pod(spec: Object, where: str = "milan") -> Placed:
@@ -52,9 +54,9 @@ def pod(spec: Object, where: str = "milan") -> Placed:
     return placed({"metadata": metadata, "spec": {**spec, "nodeName": where}})
 
 
-def scene(*pods: Placed) -> Scene:
+def context(*pods: Placed) -> ReflectionContext:
     nodes = [node("milan", "milan"), node("turin", "turin"), node("rome-1")]
-    return Scene(PAIR, Policy.REFERENCED, look=Seen(nodes=nodes, pods=pods))
+    return ReflectionContext(PAIR, Policy.REFERENCED, lister=Seen(nodes=nodes, pods=pods))
 
 
 def original(kind: Kind, **rest: Any) -> Object:
@@ -66,23 +68,23 @@ def original(kind: Kind, **rest: Any) -> Object:
 def test_what_an_offloaded_pod_mentions_leaves(kind: Kind, spec: Object) -> None:
     forge = FORGES[kind]
 
-    assert forge.reason_to_stay(original(kind), scene(pod(spec))) is None
+    assert forge.reason_to_stay(original(kind), context(pod(spec))) is None
     for elsewhere in ("turin", "rome-1", "unknown", ""):
-        assert forge.reason_to_stay(original(kind), scene(pod(spec, elsewhere)))
-    assert forge.reason_to_stay(original(kind), scene())
+        assert forge.reason_to_stay(original(kind), context(pod(spec, elsewhere)))
+    assert forge.reason_to_stay(original(kind), context())
 
 
 def test_what_is_protected_stays_although_it_is_mentioned() -> None:
     token = original(keys.SECRET, type="kubernetes.io/service-account-token")
     mentions = pod({"volumes": [{"secret": {"secretName": "it"}}]})
 
-    assert secret.FORGE.reason_to_stay(token, scene(mentions))
+    assert configuration.SECRET_REFLECTION.reason_to_stay(token, context(mentions))
 
 
 def test_it_is_looked_at_when_a_pod_comes_or_goes() -> None:
-    (by_pod, by_node) = (each.touched for each in secret.FORGE.inputs)
+    (by_pod, by_node) = (each.touched for each in configuration.SECRET_REFLECTION.inputs)
     mentions = pod({"volumes": [{"secret": {"secretName": "it"}}]})
-    here = scene(mentions)
+    here = context(mentions)
 
     assert list(by_pod(None, mentions, here)) == [Key("foo", "it")]
     assert list(by_pod(mentions, None, here)) == [Key("foo", "it")]

@@ -11,8 +11,8 @@ from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.controller import TerminalError
-from reflector.forge import custom
-from reflector.forge.contract import Scene, Settings
+from reflector.kinds import configuration
+from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Ends, Reflection
 from tests import factories
 from tests.kube.test_breaker import Cache
@@ -281,7 +281,7 @@ async def test_hidden_labels_go_when_they_become_hidden(world: World) -> None:
     await world.home.create(keys.CONFIG_MAP, asked)
     await world.reflection().reconcile(HERE)
 
-    settings = Settings(MetadataFilter(frozenset({"team"})))
+    settings = RemoteObjectOptions(MetadataFilter(frozenset({"team"})))
     await world.reflection(settings=settings).reconcile(HERE)
 
     twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
@@ -354,7 +354,9 @@ async def test_what_comes_home_and_is_refused_is_told_and_its_end_too(
     world: World, error: errors.KubeError, again_s: float | None
 ) -> None:
     ends = Ends(CachedCluster(world.home), CachedCluster(world.foreign), world.tell)
-    reflection = Reflection(custom.forge(custom_row(WIDGET)), Scene(PAIR), ends)
+    reflection = Reflection(
+        configuration.custom_resource(custom_row(WIDGET)), ReflectionContext(PAIR), ends
+    )
     await world.home.create(WIDGET, named(WIDGET, HERE, spec={"a": 1}))
     await reflection.reconcile(HERE)
     await world.foreign.patch_status(WIDGET, THERE, {"replicas": 1})

@@ -20,8 +20,8 @@ from apis.reflection import ReflectedKind
 from kube import client, credentials
 from kube.client import ClusterClient
 from kube.credentials import Access
-from reflector.forge.contract import Settings
-from reflector.kinds import FORGES
+from reflector.kinds.contract import RemoteObjectOptions
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from sandbox import audit, controlplane
 from sandbox.controlplane import Plane
@@ -67,14 +67,19 @@ class Pair:
 
     @contextlib.asynccontextmanager
     async def reflecting(
-        self, row: ReflectedKind, settings: Settings | None = None, who: ClusterClient | None = None
+        self,
+        row: ReflectedKind,
+        settings: RemoteObjectOptions | None = None,
+        who: ClusterClient | None = None,
     ) -> AsyncIterator[list[str]]:
         """Reflect the kind of ``row`` meanwhile, as ``who`` on the provider; yield what is told."""
         told: list[str] = []
         identity = await offloaded(self.home, self.local)
-        rules = Rules(row.default, settings or Settings())
+        rules = Rules(row.default, settings or RemoteObjectOptions())
         foreign = who or self.milan
-        loops = [KindLoop(FORGES[row], rules, lambda *said: told.append(said[-1]), WORKERS)]
+        loops = [
+            KindLoop(KIND_REFLECTIONS[row], rules, lambda *said: told.append(said[-1]), WORKERS)
+        ]
         async with running(Namespaces(identity, loops, self.home, foreign).run()):
             yield told
 
@@ -183,7 +188,7 @@ async def test_a_claim_that_asks_for_more_gets_it_there_and_is_told(pair: Pair) 
         await storage_class(cluster, pair.local)
     made = await pair.home.create(keys.PERSISTENT_VOLUME, volume(here, pair.local))
     name = made["metadata"]["name"]
-    settings = Settings(
+    settings = RemoteObjectOptions(
         enable_storage=True, storage_class=pair.local, virtual_storage_class=pair.local
     )
     async with pair.reflecting(reflection.CLAIM, settings):

@@ -18,8 +18,8 @@ from apis import keys, reflection
 from apis.objects import Key, Kind, Object, key_of, named
 from kube import client
 from kube.client import ClusterClient
-from reflector.forge import custom
-from reflector.kinds import FORGES
+from reflector.kinds import configuration
+from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindLoop, Namespaces, Rules
 from reflector.told import FAILED, SUCCESSFUL
 from sandbox.controlplane import Plane
@@ -77,7 +77,7 @@ async def reflecting(
         (told if warned is None else warned).append((reason, message))
 
     identity = await offloaded(server, stem)
-    forges = [FORGES[reflection.CONFIG_MAP], *map(custom.forge, rows)]
+    forges = [KIND_REFLECTIONS[reflection.CONFIG_MAP], *map(configuration.custom_resource, rows)]
     loops = [KindLoop(forge, Rules(), tell, 2, warn=warn) for forge in forges]
     running = asyncio.create_task(Namespaces(identity, loops, works, works).run())
     try:

@@ -17,8 +17,8 @@ from apis.offloading import MappedNamespace, OffloadingPatch
 from apis.providerpolicy import AllowedReflection, PodPolicy, ProviderPolicy
 from kubelet.forge import shadowpod
 from kubelet.forge.shadowpod import Options
-from reflector.forge import persistentvolumeclaim, service
-from reflector.forge.contract import Scene, Settings
+from reflector.kinds import networking, storage
+from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from tests import factories
 from tests.manifests.test_consumer_services import SERVICES
 from tests.manifests.twins import silver
@@ -170,8 +170,8 @@ def test_a_claim_of_the_default_class_passes(provider: Installed, sides: dict[st
     claim = named(keys.PERSISTENT_VOLUME_CLAIM, Key(HOME, "data"), spec=spec)
     local = whole(provider, keys.PERSISTENT_VOLUME_CLAIM, claim)
 
-    made = persistentvolumeclaim.twin(
-        local, Scene(side.pair, settings=Settings(enable_storage=True))
+    made = storage.remote_claim(
+        local, ReflectionContext(side.pair, settings=RemoteObjectOptions(enable_storage=True))
     )
     found = sent(provider, side, keys.PERSISTENT_VOLUME_CLAIM, made)
 
@@ -197,6 +197,6 @@ def test_a_service_of_each_type_passes_where_its_policy_opens_it(
     reviews.wait_until(lambda: sent(provider, side, keys.SERVICE, outward).is_done)
     for name, (says, _, _) in SERVICES.items():
         local = whole(provider, keys.SERVICE, factories.service(HOME, name, **says))
-        made = service.FORGE.twin(local, Scene(side.pair, offers=taken))
+        made = networking.SERVICE_REFLECTION.twin(local, ReflectionContext(side.pair, offers=taken))
         assert made["spec"].get("type") == local["spec"]["type"]
         assert sent(provider, side, keys.SERVICE, made).message == "", name

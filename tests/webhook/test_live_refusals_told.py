@@ -25,8 +25,8 @@ from kube.events import EventRecorder
 from kubelet.forge.mapping import MappingState, NamespaceMapping
 from liqoctl import why
 from liqoctl.forge import why as answers
-from reflector.forge import ingress, persistentvolumeclaim, service
-from reflector.forge.contract import Forge, Scene, Settings
+from reflector.kinds import networking, storage
+from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.reflection import Ends, Reflection
 from tests import factories
 from tests.fakes import FakeCluster
@@ -193,11 +193,14 @@ CLAIM: Final = named(
     },
     spec={**STATIC, "storageClassName": keys.VIRTUAL_STORAGE_CLASS},
 )  # fmt: skip
-REFLECTED: Final[dict[str, tuple[Forge, Object, str]]] = {
-    "a storage class": (persistentvolumeclaim.FORGE, CLAIM, "class gold is not offered"),
-    "the host of an Ingress": (ingress.FORGE, factories.ingress(HOME), "not all of its hosts"),
+REFLECTED: Final[dict[str, tuple[KindReflection, Object, str]]] = {
+    "a storage class": (storage.CLAIM_REFLECTION, CLAIM, "class gold is not offered"),
+    "the host of an Ingress": (
+        networking.INGRESS_REFLECTION, factories.ingress(HOME), "not all of its hosts",
+    ),
     "a type of Services": (
-        service.FORGE, factories.service(HOME, type="NodePort"), "spec.type NodePort is not",
+        networking.SERVICE_REFLECTION, factories.service(HOME, type="NodePort"),
+        "spec.type NodePort is not",
     ),
 }  # fmt: skip
 
@@ -214,15 +217,15 @@ async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
     def tell(obj: Object, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         recorder.event(kind, obj, type_, reason, text)
 
-    scene = Scene(
+    context = ReflectionContext(
         MappedNamespace(CONSUMER, "milan", HOME, twin),
-        settings=Settings(enable_storage=True, enable_ingress=True),
-        look=Seen(nodes=[looks.node(worlds.NODE, "milan")]),
+        settings=RemoteObjectOptions(enable_storage=True, enable_ingress=True),
+        lister=Seen(nodes=[looks.node(worlds.NODE, "milan")]),
     )
     ends = Ends(CachedCluster(rome), CachedCluster(milan), tell)
 
     with pytest.raises(errors.ForbiddenError):  # the runner tries it again
-        await Reflection(forge_, scene, ends).reconcile(objects.key_of(original))
+        await Reflection(forge_, context, ends).reconcile(objects.key_of(original))
 
     assert says in await told(rome, recorder, kind)
     if kind == keys.PERSISTENT_VOLUME_CLAIM:  # of the others no pod waits

@@ -10,8 +10,8 @@ from apis import claims, keys, objects, reflection, reflectionpolicy
 from apis.claims import Storage
 from apis.objects import Key, Object, named
 from apis.reflectionpolicy import NotReflected
-from reflector.forge import shapes, twins
-from reflector.forge.contract import Forge, Input, Scene, Write, nobody
+from reflector.kinds import contract
+from reflector.kinds.contract import Input, KindReflection, ReflectionContext, Write, nobody
 
 PLACEHOLDER: Final = "/tmp/liqo-placeholder"  # noqa: S108  # nobody mounts it
 _ACCESS_MODES: Final = frozenset(
@@ -19,7 +19,7 @@ _ACCESS_MODES: Final = frozenset(
 )
 
 
-def twin(local: Object, scene: Scene) -> Object:
+def remote_claim(local: Object, context: ReflectionContext) -> Object:
     """Return the claim on the provider.
 
     Raises:
@@ -32,9 +32,9 @@ def twin(local: Object, scene: Scene) -> Object:
         "resources": have.get("resources") or {},
     }
     class_ = objects.annotations(local).get(keys.REMOTE_STORAGE_CLASS)
-    if chosen := class_ or _offered_class(claims.selected_node(local), scene):
+    if chosen := class_ or _offered_class(claims.selected_node(local), context):
         spec["storageClassName"] = chosen
-    made = twins.of(keys.PERSISTENT_VOLUME_CLAIM, local, scene, spec=spec)
+    made = contract.remote_object(keys.PERSISTENT_VOLUME_CLAIM, local, context, spec=spec)
     annotations = made["metadata"].get("annotations", {})
     for name in keys.ANNOTATIONS_OF_CLAIMS:
         annotations.pop(name, None)
@@ -51,68 +51,72 @@ def settled(wanted: Object, found: Object) -> Object:
     return {**wanted, "spec": {**wanted["spec"], **fixed}}
 
 
-def stays(local: Object, scene: Scene) -> NotReflected | None:
+def stays(local: Object, context: ReflectionContext) -> NotReflected | None:
     """Return why ``local`` is no matter of this provider, None when it is."""
-    return claims.reason_to_stay(local, _storage(scene))
+    return claims.reason_to_stay(local, _storage(context))
 
 
-def _storage(scene: Scene) -> Storage:
+def _storage(context: ReflectionContext) -> Storage:
     def is_node(name: str) -> bool:
-        return _node(name, scene) is not None
+        return _node(name, context) is not None
 
     def is_offered(name: str) -> bool:
-        node = _node(name, scene)
+        node = _node(name, context)
         said = ((node and node.metadata.labels) or {}).get(keys.STORAGE_AVAILABLE)
-        return scene.settings.enable_storage if said is None else said == "true"
+        return context.settings.enable_storage if said is None else said == "true"
 
     return Storage(
-        scene.pair.destination,
+        context.pair.destination,
         is_offered,
         is_node,
-        lambda name: scene.look.get(keys.PERSISTENT_VOLUME, Key("", name)),
-        scene.settings.virtual_storage_class,
+        lambda name: context.lister.get(keys.PERSISTENT_VOLUME, Key("", name)),
+        context.settings.virtual_storage_class,
     )
 
 
-def _node(name: str, scene: Scene) -> shapes.Labelled | None:
+def _node(name: str, context: ReflectionContext) -> contract.Labelled | None:
     """Return the virtual node of that name, if it is one of the provider."""
-    node: shapes.Labelled | None = scene.look.get(keys.NODE, Key("", name))
-    return node if node is not None and node.is_node_of(scene.pair.destination) else None
+    node: contract.Labelled | None = context.lister.get(keys.NODE, Key("", name))
+    return node if node is not None and node.is_node_of(context.pair.destination) else None
 
 
-def _offered_class(name: str, scene: Scene) -> str:
+def _offered_class(name: str, context: ReflectionContext) -> str:
     """Return the class of the provider that the virtual node of that name offers."""
-    node = _node(name, scene)
+    node = _node(name, context)
     annotations = (node and node.metadata.annotations) or {}
-    return annotations.get(keys.OFFERED_STORAGE_CLASS, scene.settings.storage_class)
+    return annotations.get(keys.OFFERED_STORAGE_CLASS, context.settings.storage_class)
 
 
-def back(key: Key, original: Object | None, twin_: Object | None, scene: Scene) -> Iterable[Write]:
+def back(
+    key: Key, original: Object | None, twin_: Object | None, context: ReflectionContext
+) -> Iterable[Write]:
     """Yield what binds the claim at the consumer to the provider, or lets it be bound elsewhere."""
     is_bound = bool(original and original["spec"].get("volumeName"))
     if not is_bound:
-        yield from _released(key, original, scene)
+        yield from _released(key, original, context)
     if original is None:
         return
     if twin_ is not None and not is_bound:
-        volume = volume_of(original, scene)
-        if scene.look.get(keys.PERSISTENT_VOLUME, objects.key_of(volume)) is None:
+        volume = volume_of(original, context)
+        if context.lister.get(keys.PERSISTENT_VOLUME, objects.key_of(volume)) is None:
             yield Write("create", keys.PERSISTENT_VOLUME, objects.key_of(volume), volume)
     elif twin_ is not None:
-        yield from _grown(key, original, twin_, scene)
-    elif _is_refused(original, scene):
+        yield from _grown(key, original, twin_, context)
+    elif _is_refused(original, context):
         metadata = {"uid": objects.uid(original), "annotations": {keys.SELECTED_NODE: None}}
         yield Write("patch", keys.PERSISTENT_VOLUME_CLAIM, key, {"metadata": metadata})
 
 
-def volume_of(claim: Object, scene: Scene) -> Object:
+def volume_of(claim: Object, context: ReflectionContext) -> Object:
     """Return the volume that stands at the consumer for the one on the provider."""
-    class_ = scene.look.get(keys.STORAGE_CLASS, Key("", claim["spec"]["storageClassName"])) or {}
+    class_ = (
+        context.lister.get(keys.STORAGE_CLASS, Key("", claim["spec"]["storageClassName"])) or {}
+    )
     where = objects.key_of(claim)
     term = {
         "key": keys.REMOTE_CLUSTER_ID,
         "operator": "In",
-        "values": [scene.pair.destination],
+        "values": [context.pair.destination],
     }
     spec = {
         "storageClassName": claim["spec"]["storageClassName"],
@@ -126,7 +130,7 @@ def volume_of(claim: Object, scene: Scene) -> Object:
     }
     metadata = {
         "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
-        "labels": {keys.REMOTE_CLUSTER_ID: scene.pair.destination},
+        "labels": {keys.REMOTE_CLUSTER_ID: context.pair.destination},
     }
     name = Key("", f"pvc-{objects.uid(claim)}")
     return named(keys.PERSISTENT_VOLUME, name, metadata=metadata, spec=spec)
@@ -143,18 +147,18 @@ def _access_modes(local: Object) -> list[str]:
     return modes or list(local["spec"].get("accessModes") or [])
 
 
-def _is_refused(original: Object, scene: Scene) -> bool:
+def _is_refused(original: Object, context: ReflectionContext) -> bool:
     return (
         not original["spec"].get("volumeName")
-        and original["spec"].get("storageClassName") == scene.settings.virtual_storage_class
-        and _storage(scene).is_refused(original)
+        and original["spec"].get("storageClassName") == context.settings.virtual_storage_class
+        and _storage(context).is_refused(original)
     )
 
 
-def _released(key: Key, original: Object | None, scene: Scene) -> Iterable[Write]:
+def _released(key: Key, original: Object | None, context: ReflectionContext) -> Iterable[Write]:
     """Yield the deletions of the volumes of claims that have gone, maybe before ``original``."""
-    own, storage = objects.uid(original) if original else "", _storage(scene)
-    for volume in scene.look.each(keys.PERSISTENT_VOLUME):
+    own, storage = objects.uid(original) if original else "", _storage(context)
+    for volume in context.lister.each(keys.PERSISTENT_VOLUME):
         is_released = objects.status(volume).get("phase") == "Released"
         is_to_go = volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete"
         is_left = _claim(volume) == key and volume["spec"]["claimRef"].get("uid") != own
@@ -163,12 +167,14 @@ def _released(key: Key, original: Object | None, scene: Scene) -> Iterable[Write
             yield Write("delete", keys.PERSISTENT_VOLUME, where, volume)
 
 
-def _grown(key: Key, original: Object, twin_: Object, scene: Scene) -> Iterable[Write]:
+def _grown(
+    key: Key, original: Object, twin_: Object, context: ReflectionContext
+) -> Iterable[Write]:
     """Yield what tells volume and claim of the consumer that the provider's has grown."""
     where = Key("", original["spec"]["volumeName"])
-    volume = scene.look.get(keys.PERSISTENT_VOLUME, where)
+    volume = context.lister.get(keys.PERSISTENT_VOLUME, where)
     capacity = objects.status(twin_).get("capacity")
-    if volume is None or not _storage(scene).holds(volume, original):
+    if volume is None or not _storage(context).holds(volume, original):
         return
     said = claims.storage_amount(capacity)
     if claims.has_grown(capacity, volume["spec"]):
@@ -184,21 +190,21 @@ def _claim(volume: Object) -> Key:
     return Key(claim.get("namespace", ""), claim.get("name", ""))
 
 
-def _of_volume(old: Object | None, new: Object | None, scene: Scene) -> Iterable[Key]:
+def _of_volume(old: Object | None, new: Object | None, context: ReflectionContext) -> Iterable[Key]:
     claim = _claim(new or old or {"spec": {}})
-    return [claim] if claim.namespace == scene.pair.local_namespace else []
+    return [claim] if claim.namespace == context.pair.local_namespace else []
 
 
-FORGE: Final = Forge(
+CLAIM_REFLECTION: Final = KindReflection(
     reflection.CLAIM,
-    twin,
-    lacks=twins.lacks(keys.PERSISTENT_VOLUME_CLAIM),
+    remote_claim,
+    lacks=contract.lacks(keys.PERSISTENT_VOLUME_CLAIM),
     stays=stays,
     settled=settled,
     back=back,
     inputs=(
         Input(keys.PERSISTENT_VOLUME, _of_volume, labels=keys.REMOTE_CLUSTER_ID),
-        Input(keys.NODE, nobody, shape=shapes.Labelled),
+        Input(keys.NODE, nobody, shape=contract.Labelled),
         Input(keys.STORAGE_CLASS, nobody),
     ),
 )

@@ -1,0 +1,1 @@
+"""How each kind is reflected: pure functions in a module a group, and nothing that does I/O."""
