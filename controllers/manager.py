@@ -14,10 +14,10 @@ from controllers import watches
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.scoped import ScopedInformer
 from kube import errors, ownaddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
+from kube.dynamicinformer import NamespacedInformer
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.ownaddresses import OwnAddresses
@@ -79,7 +79,7 @@ class Informers:
         """Return the informer of ``selection`` in the namespaces of ``scopes``."""
         found: Informer[T] | None = self._made.get(selection)
         if found is None:
-            scoped = ScopedInformer(selection, scopes, is_scope, waits=waits)
+            scoped = NamespacedInformer(selection, scopes, is_scope, waits=waits)
             found = self._made[selection] = scoped
             self._cached.add(found)
         return found

@@ -23,9 +23,9 @@ from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, MemoryQuota, Selection
 from kube.controller import Runner
+from kube.dynamicinformer import DynamicInformers, InformerFeed
 from kube.informer import Change, Informer
-from kube.ratelimit import SharedRead
-from kube.scope import Followed, Scope
+from kube.ratelimit import SingleFlightRead
 from kube.slim import Packed, PackedState
 from kubelet.departures import Departures
 from kubelet.forge import mapping
@@ -73,7 +73,7 @@ class Mappings:
         self._offers: AllowedReflection | None = None
         self._judged: dict[str, NamespaceMapping] = {}
         self._kept = MemoryQuota(MOST_BYTES)
-        self._newest = SharedRead(self._ask, good_s=GOOD_S)
+        self._newest = SingleFlightRead(self._ask, good_s=GOOD_S)
         self._changed = asyncio.Event()
         here.on_namespace(self._changed.set)
         maps.subscribe(self._on_map)
@@ -236,7 +236,9 @@ class _Followed:
             informer.on_withheld = functools.partial(self._withhold, look, informer.selection.kind)
 
         feeds = [(runner, self._keys)]
-        scope = Scope([Followed(informer, remote, feeds) for informer in self.informers])
+        scope = DynamicInformers(
+            [InformerFeed(informer, remote, feeds) for informer in self.informers]
+        )
         await scope.run(begin=begin, end=undo.close)
 
     def _withhold(self, look: Callable[[], None], kind: Kind, said: str) -> None:

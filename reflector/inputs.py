@@ -12,14 +12,13 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import MemoryQuota, Selection
 from kube.controller import Runner
+from kube.dynamicinformer import SETTLED_S, InformerFeed, Keys, LazyInformer
 from kube.informer import Change, Informer
-from kube.scope import Followed, Keys
+from kube.ratelimit import Budget
 from kube.slim import Packed
-from reflector.budget import Budget
 from reflector.kinds.contract import Input, RateLimitedRead, ReflectionContext
 from reflector.patience import Asked, Patience
 from reflector.reflection import Reflection
-from reflector.resting import SETTLED_S, RestingInformer
 from reflector.rights import Rights
 
 MOST_BYTES: Final = 16 * 2**20
@@ -135,7 +134,7 @@ class Inputs:
             kept = self._kept
             of = Selection(of_kind.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
             settled = self._shared.settled
-            resting = self._there[of] = RestingInformer(of, settled=settled, may_lack=_MAY_LACK)
+            resting = self._there[of] = LazyInformer(of, settled=settled, may_lack=_MAY_LACK)
             reflection.before_first = resting.awake
             self._add(self._there, of, runner, functools.partial(_originals, reflection))
             self._outward.append((reflection, originals, resting))
@@ -180,10 +179,10 @@ class Inputs:
         informers = (*self._here.values(), *self._there.values())
         return any(informer.is_lacking for informer in informers)
 
-    def followed(self) -> list[Followed]:
+    def followed(self) -> list[InformerFeed]:
         """Return all of them."""
         return [
-            Followed(
+            InformerFeed(
                 informer,
                 cluster,
                 self._feeds[informer],

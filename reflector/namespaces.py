@@ -21,8 +21,8 @@ from kube import errors, peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.controller import Runner, TerminalError, WatchSource
+from kube.dynamicinformer import DynamicInformers, DynamicTasks
 from kube.informer import Change, Informer
-from kube.scope import Scope, Scopes
 from kube.slim import Partial
 from reflector.inputs import Inputs, Shared, Sides
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
@@ -131,7 +131,7 @@ class PairReflection:
         async with asyncio.TaskGroup() as tasks:
             for rights in self._rights:
                 tasks.create_task(rights.run())
-            await Scope(self._inputs.followed()).run(begin=self._begin, end=self._end)
+            await DynamicInformers(self._inputs.followed()).run(begin=self._begin, end=self._end)
 
     async def _remember(self) -> None:
         """Let what a reflector before us told be known, as far as Events still say it."""
@@ -230,7 +230,7 @@ class Namespaces:
             WatchSource(self._offloadings, functools.partial(_asks_otherwise, own)),
         ]
         self._runner = Runner("reflected-namespaces", self, sources)
-        self._scopes: Scopes[Asked] = Scopes(self._reflect)
+        self._scopes: DynamicTasks[Asked] = DynamicTasks(self._reflect)
         self._tasks: asyncio.TaskGroup | None = None
 
     @property

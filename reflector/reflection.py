@@ -19,8 +19,7 @@ from kube.cache import CachedCluster
 from kube.cluster import NO_VERSION
 from kube.controller import TerminalError
 from kube.informer import Change
-from kube.ratelimit import Buckets
-from reflector.budget import Budget, Turns
+from kube.ratelimit import Buckets, Budget, Turns
 from reflector.kinds.contract import KindReflection, ReflectionContext, Write
 from reflector.patience import Patience
 from reflector.told import FAILED, Tell, Told

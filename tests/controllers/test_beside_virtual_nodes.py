@@ -8,8 +8,8 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from controllers import watches
 from controllers.manager import Informers
-from controllers.scoped import ScopedInformer
 from kube.cache import CachedCluster
+from kube.dynamicinformer import NamespacedInformer
 from kube.informer import Informer
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
@@ -31,7 +31,9 @@ async def test_only_what_is_beside_a_virtual_node_is_kept(kind: Kind) -> None:
         await cluster.create(kind, made(kind, key))
     scopes: Informer[Object] = Informer(watches.VIRTUAL_NODES)
     selection = watches.every(kind, labels=f"{keys.COMPONENT}={keys.VIRTUAL_KUBELET}")
-    seen: ScopedInformer[Object] = ScopedInformer(selection, scopes, lambda _: True, waits=True)
+    seen: NamespacedInformer[Object] = NamespacedInformer(
+        selection, scopes, lambda _: True, waits=True
+    )
 
     async with running(scopes.run(cluster), seen.run(cluster)):
         await seen.synced.wait()

@@ -19,10 +19,10 @@ from controllers.offloading.namespacemap.reconciler import (
     NamespaceMapListers,
     NamespaceMapReconciler,
 )
-from controllers.pace import Pace
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, NotReachableError
+from kube.ratelimit import LargeWriteLimit
 from tests import factories
 from tests.controllers.support import (
     Ledger,
@@ -55,7 +55,7 @@ class Milan:
             self.observed(),
             account=ACCOUNT,
             events=self.told.recorder,
-            pace=Pace(itertools.count().__next__),  # seconds pass at each look
+            pace=LargeWriteLimit(itertools.count().__next__),  # seconds pass at each look
         )
 
     def observed(self) -> NamespaceMapListers:
@@ -432,7 +432,7 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
             observed,
             account=ACCOUNT,
             events=milan.told.recorder,
-            pace=Pace(itertools.count(step=60).__next__),
+            pace=LargeWriteLimit(itertools.count(step=60).__next__),
         )
 
     loop = process(observed)

@@ -6,9 +6,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from controllers.pace import Pace
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import ReplicationReconciler
+from kube.ratelimit import LargeWriteLimit
 from tests.controllers.support import Ledger, Told, ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
 
@@ -33,7 +33,7 @@ def test_the_pause_grows_with_the_entries_up_to_a_second(
     entries: int, pause_s: float | None
 ) -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = LargeWriteLimit(clock)
     assert pace.left_s(KEY) is None
     pace.wrote(KEY, entries)
     assert pace.left_s(KEY) == (None if pause_s is None else pytest.approx(pause_s))
@@ -56,8 +56,8 @@ class Replicating:
             local=self.here,
             remote=self.there,
             events=Told(self.fake).recorder,
-            out=Pace(self.clock),
-            back=Pace(self.clock),
+            out=LargeWriteLimit(self.clock),
+            back=LargeWriteLimit(self.clock),
         )
 
     async def begin(self) -> None:

@@ -12,8 +12,8 @@ from apis import keys, naming
 from apis.objects import Key, Object
 from controllers import objectquotas
 from kube import clock
+from kube.dynamicinformer import SETTLED_S
 from reflector.kinds.events import PROMPT
-from reflector.resting import SETTLED_S
 from sandbox import audit
 from tests.journeys import world
 

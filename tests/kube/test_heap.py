@@ -12,8 +12,8 @@ from apis.objects import Object
 from kube import memory
 from kube.cache import CachedCluster
 from kube.cluster import Selection
+from kube.dynamicinformer import DynamicInformers, InformerFeed
 from kube.informer import Informer
-from kube.scope import Followed, Scope
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
 
@@ -31,7 +31,7 @@ def alone() -> Iterator[None]:
 async def came_and_went() -> weakref.ref[Informer[Object]]:
     """Follow something as that of a namespace is followed; return what leads to it."""
     informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
-    scope = Scope([Followed(informer, CachedCluster(FakeCluster()))])
+    scope = DynamicInformers([InformerFeed(informer, CachedCluster(FakeCluster()))])
     async with running(scope.run(begin=lambda: None, end=lambda: None)):
         await until(informer.synced.is_set)
     return weakref.ref(informer)
@@ -54,7 +54,7 @@ async def test_what_was_there_when_caches_were_filled_is_collected_too(
 ) -> None:
     monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
     informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
-    scope = Scope([Followed(informer, CachedCluster(FakeCluster()))])
+    scope = DynamicInformers([InformerFeed(informer, CachedCluster(FakeCluster()))])
     async with running(scope.run(begin=lambda: None, end=lambda: None)):
         await until(informer.synced.is_set)
         memory.settle()

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kube.ratelimit import SharedRead
+from kube.ratelimit import SingleFlightRead
 
 
 def reader(answers: list[object]) -> Callable[[], Awaitable[object]]:
@@ -21,7 +21,7 @@ def reader(answers: list[object]) -> Callable[[], Awaitable[object]]:
 
 async def test_who_comes_while_it_is_read_or_soon_after_shares_the_answer() -> None:
     now = [0.0]
-    shared = SharedRead(reader(["a", "b"]), good_s=10, clock=lambda: now[0])
+    shared = SingleFlightRead(reader(["a", "b"]), good_s=10, clock=lambda: now[0])
 
     assert await asyncio.gather(*(shared.get() for _ in range(100))) == ["a"] * 100
     now[0] = 10
@@ -31,7 +31,7 @@ async def test_who_comes_while_it_is_read_or_soon_after_shares_the_answer() -> N
 
 
 async def test_what_is_forgotten_while_it_is_read_is_read_anew_for_who_comes_then() -> None:
-    shared = SharedRead(reader(["old", "new"]), good_s=10)
+    shared = SingleFlightRead(reader(["old", "new"]), good_s=10)
     before = asyncio.ensure_future(shared.get())
     await asyncio.sleep(0)
 
@@ -42,7 +42,7 @@ async def test_what_is_forgotten_while_it_is_read_is_read_anew_for_who_comes_the
 
 
 async def test_a_failure_is_that_of_all_who_waited_and_of_nobody_else() -> None:
-    shared = SharedRead(reader([OSError("away"), "b"]), good_s=10)
+    shared = SingleFlightRead(reader([OSError("away"), "b"]), good_s=10)
 
     found = await asyncio.gather(*(shared.get() for _ in range(3)), return_exceptions=True)
 
@@ -51,7 +51,7 @@ async def test_a_failure_is_that_of_all_who_waited_and_of_nobody_else() -> None:
 
 
 async def test_who_gives_up_takes_nobody_along() -> None:
-    shared = SharedRead(reader(["a"]), good_s=10)
+    shared = SingleFlightRead(reader(["a"]), good_s=10)
     one, other = (asyncio.ensure_future(shared.get()) for _ in range(2))
     await asyncio.sleep(0)
 

@@ -18,9 +18,8 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.informer import Change, Informer
-from kube.slim import Packed
-from reflector.budget import (
-    LONGEST_S,
+from kube.ratelimit import (
+    LONGEST_WAIT_S,
     LOOKS_BURST,
     LOOKS_PER_SECOND,
     WRITES_BURST,
@@ -28,6 +27,7 @@ from reflector.budget import (
     Budget,
     Turns,
 )
+from kube.slim import Packed
 from reflector.kinds import events
 from reflector.kinds.contract import KindReflection, ReflectionContext
 from reflector.kinds.table import KIND_REFLECTIONS
@@ -180,7 +180,7 @@ def test_who_waits_waits_longer_the_more_there_are_but_not_for_ever() -> None:
 
     assert waits[:100] == sorted(waits[:100])
     assert 0 < min(waits) < 1
-    assert max(waits) == LONGEST_S
+    assert max(waits) == LONGEST_WAIT_S
 
 
 class Line:

@@ -8,8 +8,8 @@ from apis import keys
 from apis.objects import Key, Object
 from kube import errors
 from kube.cluster import Selection
+from kube.dynamicinformer import LazyInformer
 from kube.informer import Change
-from reflector.resting import RestingInformer
 from tests.factories import config_map
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, until
@@ -22,7 +22,7 @@ async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_afte
 ):
     told: list[Change[Object]] = []
     cluster = FakeCluster()
-    informer = RestingInformer(
+    informer = LazyInformer(
         Selection(keys.CONFIG_MAP, Object), settled=asyncio.Event(), dice=lambda: 0.0
     )
     informer.subscribe(told.append)
@@ -42,7 +42,7 @@ async def test_a_resting_informer_opens_no_watch_until_it_is_announced_even_afte
 async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
     cluster = FakeCluster()
     await cluster.create(keys.CONFIG_MAP, config_map("default", "a"))
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=asyncio.Event())
+    informer = LazyInformer(Selection(keys.CONFIG_MAP, Object), settled=asyncio.Event())
     async with running(informer.run(cluster)):
         await until(lambda: cluster.requests["watch", "configmaps"])
         await informer.awake()
@@ -53,7 +53,7 @@ async def test_a_resting_informer_follows_at_once_what_is_there() -> None:
 async def test_what_came_of_a_leader_before_us_is_seen_by_one_more_list() -> None:
     told: list[Change[Object]] = []
     cluster, settled = FakeCluster(), asyncio.Event()
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+    informer = LazyInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
     informer.subscribe(told.append)
     async with running(informer.run(cluster)):
         await informer.synced.wait()
@@ -67,12 +67,12 @@ async def test_what_came_of_a_leader_before_us_is_seen_by_one_more_list() -> Non
 
 async def test_a_resting_informer_of_which_nothing_came_rests_after_one_more_list() -> None:
     cluster, settled, later = FakeCluster(), asyncio.Event(), FakeCluster()
-    informer = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+    informer = LazyInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
     async with running(informer.run(cluster)):
         await informer.synced.wait()
         settled.set()
         await until(lambda: cluster.requests["list", "configmaps"] == 2)
-        new = RestingInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
+        new = LazyInformer(Selection(keys.CONFIG_MAP, Object), settled=settled)
         async with running(new.run(later)):
             await new.synced.wait()
             await until_idle()
@@ -94,7 +94,7 @@ async def test_what_may_be_lacking_holds_up_nobody_and_is_followed_once_it_is_th
     cluster, time = FakeCluster(), Time()
     lacking = (errors.NotFoundError, errors.ForbiddenError)
     cluster.fail("list", errors.refusal(code, {"message": "so it is"}), times=10**6)
-    informer = RestingInformer(
+    informer = LazyInformer(
         Selection(keys.CONFIG_MAP, Object),
         settled=asyncio.Event(),
         clock=time,

@@ -24,13 +24,13 @@ from controllers.offloading.namespacemap.forge import (
     NamespaceLimit,
     NamespaceRefusedError,
 )
-from controllers.pace import Pace
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
 from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, KubeError, NotFoundError
 from kube.events import EventRecorder
 from kube.informer import Change, Informer
+from kube.ratelimit import LargeWriteLimit
 from kube.slim import ReadYourWrites
 
 KIND: Final = keys.NAMESPACE_MAP
@@ -83,7 +83,7 @@ class NamespaceMapReconciler:
         *,
         account: Key,
         events: EventRecorder,
-        pace: Pace | None = None,
+        pace: LargeWriteLimit | None = None,
     ) -> None:
         self._cluster = cluster
         self._listers = listers
@@ -92,7 +92,7 @@ class NamespaceMapReconciler:
         self._written = ReadYourWrites()
         self._given: defaultdict[str, dict[str, Key]] = defaultdict(dict)
         """By tenant namespace and name, which map was given a twin."""
-        self._pace = pace or Pace()
+        self._pace = pace or LargeWriteLimit()
 
     async def reconcile(self, key: Key) -> float | None:
         obj = self._written.newest(key, await self._cluster.get(KIND, key))

@@ -20,10 +20,10 @@ from controllers.offloading.placement.policies import NONE, SELECTIONS, Policies
 from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection, Watched
 from kube.controller import Runner, WatchSource
+from kube.dynamicinformer import DynamicTasks
 from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.process import Runnable
-from kube.scope import Scopes
 from kube.slim import Partial, PlacedPod
 
 LOOK_S: Final = 10.0
@@ -248,7 +248,7 @@ class Waiting:
         self._cluster = cluster
         self._pods: dict[Key, frozenset[Key]] = {}
         self._changed = asyncio.Event()
-        self._watch: Scopes[Kind] = Scopes(self._follow)
+        self._watch: DynamicTasks[Kind] = DynamicTasks(self._follow)
         self._shown: Informer[Partial] = Informer(UNBOUND)
         self._wake: Callable[[Key], None] = lambda _asker: None
 

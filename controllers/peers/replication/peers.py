@@ -24,11 +24,11 @@ from kube import peer
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, LeaderOnlyCluster, MemoryQuota, Selection
 from kube.controller import Runner, WatchSource
+from kube.dynamicinformer import DynamicTasks
 from kube.errors import KubeError
 from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.ratelimit import Buckets
-from kube.scope import Scopes
 from kube.slim import PackedWhole
 
 KINDS: Final[tuple[Kind, ...]] = (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW)
@@ -121,7 +121,7 @@ class ReplicatedPeers:
         self.name = "replication"
         self._origin = origin
         self._changed = asyncio.Event()
-        self._scopes: Scopes[_Work] = Scopes(self._work)
+        self._scopes: DynamicTasks[_Work] = DynamicTasks(self._work)
 
     def is_alive(self) -> bool:
         """Whether no worker of any peer is stuck."""

@@ -9,14 +9,13 @@ from typing import Final
 from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object
 from controllers import writes
-from controllers.pace import Pace
 from controllers.peers.replication import forge
 from controllers.peers.replication.forge import Peering
 from kube.cluster import Cluster
 from kube.controller import TerminalError
 from kube.errors import ForbiddenError, InvalidError
 from kube.events import EventRecorder
-from kube.ratelimit import Buckets
+from kube.ratelimit import Buckets, LargeWriteLimit
 
 FINALIZER: Final = keys.REPLICATION_FINALIZER
 GOING_POLL_S: Final = 10.0
@@ -40,8 +39,8 @@ class ReplicationReconciler:
     local: Cluster
     remote: Cluster
     events: EventRecorder
-    out: Pace = field(default_factory=Pace)
-    back: Pace = field(default_factory=Pace)
+    out: LargeWriteLimit = field(default_factory=LargeWriteLimit)
+    back: LargeWriteLimit = field(default_factory=LargeWriteLimit)
     looks: Buckets = field(default_factory=looks)
 
     async def reconcile(self, key: Key) -> float | None:
