@@ -15,7 +15,7 @@ from apis import keys
 from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
 from certs import injection, rotation, scraped
-from kube import client, clock, flags, process, version
+from kube import client, clock, flags, process
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.controller import Runner, WatchSource
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(settings: Settings, daemon: Process) -> None:
-    agent = f"pyliqo-certs/{version.own()}"
+    agent = f"pyliqo-certs/{process.own_version()}"
     async with (
         client.connect(settings.kubeconfig, user_agent=agent) as live,
         scraped.served(settings.metrics_address, live),

@@ -43,7 +43,7 @@ from controllers.peers import podnetworks
 from controllers.peers.clusterprofile import reconciler as clusterprofile
 from controllers.peers.foreigncluster import reconciler as foreigncluster
 from controllers.peers.replication import peers as replication
-from kube import client, clock, process, version
+from kube import client, clock, process
 from kube import flags as shared
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(given: "ControllerOptions", daemon: Process) -> None:
-    user_agent = f"pyliqo-controllers/{version.own()}"
+    user_agent = f"pyliqo-controllers/{process.own_version()}"
     async with (
         client.connect(given.kubeconfig, user_agent=user_agent) as cluster,
         scraped.served(given.metrics_address, cluster),

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from apis import keys
 from apis.objects import Key
 from certs import scraped
-from kube import client, peer, process, version
+from kube import client, peer, process
 from kube.lease import Election
 from kube.process import Process
 from kubelet import settings
@@ -33,7 +33,7 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
     connected: list[bool] = []
     running.health.ready_when("kubeconfig", lambda: bool(connected))
     secret = Key(chosen.tenant_namespace, chosen.kubeconfig_secret)
-    agent = f"pyliqo-kubelet/{version.own()}"
+    agent = f"pyliqo-kubelet/{process.own_version()}"
     async with (
         client.connect(chosen.kubeconfig, user_agent=agent) as home,
         scraped.served(chosen.metrics_address, home),

@@ -17,8 +17,7 @@ from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
 from apis.reflection import AWAITED
 from apis.resources import Resources
-from kube import clock, errors
-from kube import version as own_version
+from kube import clock, errors, process
 from kube.authz import Authorizer
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
@@ -276,7 +275,7 @@ class Loops:
                 **settings.extra_annotations,
                 **accounts.told_by_node(settings.api_server),
             },
-            runtime=own_version.own(),
+            runtime=process.own_version(),
         )
         node = NodeReconciler(
             self._local,

@@ -11,7 +11,7 @@ from typing import Final
 from apis import keys, reflectionpolicy
 from apis.objects import Key
 from certs import scraped
-from kube import client, peer, process, version
+from kube import client, peer, process
 from kube.cluster import Cluster, LeaderOnlyCluster
 from kube.events import EventRecorder
 from kube.lease import Election
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _main(given: Settings, process_: Process) -> None:
-    agent = f"pyliqo-{NAME}/{version.own()}"
+    agent = f"pyliqo-{NAME}/{process.own_version()}"
     connected: list[Cluster] = []
     process_.health.ready_when("peer", lambda: bool(connected))
     async with (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from apis import keys, ownership
 from apis.objects import Kind, Object
-from kube import client, version
+from kube import client, process
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from webhook import app, labelling, serving, tls
@@ -51,7 +51,7 @@ def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
 
 
 def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClient]:
-    return client.connect(kubeconfig, user_agent=f"pyliqo-webhook/{version.own()}")
+    return client.connect(kubeconfig, user_agent=f"pyliqo-webhook/{process.own_version()}")
 
 
 def _give_up(_error: Exception) -> None:

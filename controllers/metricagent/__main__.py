@@ -20,7 +20,7 @@ from controllers.metricagent.server import (
     Kubelets,
     application,
 )
-from kube import client, clock, credentials, flags, process, version
+from kube import client, clock, credentials, flags, process
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.controller import Runner, WatchSource
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = _settings(argv)
 
     async def work(daemon: Process) -> None:
-        agent = f"pyliqo-metricagent/{version.own()}"
+        agent = f"pyliqo-metricagent/{process.own_version()}"
         async with (
             client.connect(settings.kubeconfig, user_agent=agent) as cluster,
             scraped.served(settings.metrics_address, cluster),

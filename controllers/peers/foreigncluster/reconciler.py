@@ -15,12 +15,12 @@ from controllers.peers.foreigncluster import checker, forge
 from controllers.peers.foreigncluster.checker import Checker
 from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
 from controllers.watches import Lister
-from kube import errors, version
+from kube import errors
 from kube.cluster import Cluster
 from kube.controller import Runner, WatchSource
 from kube.errors import AlreadyExistsError, KubeError
 from kube.informer import Change
-from kube.process import Runnable
+from kube.process import Runnable, own_version
 
 KIND: Final = keys.FOREIGN_CLUSTER
 
@@ -180,12 +180,14 @@ def controller(manager: Manager) -> Setup:
             return forge.within(checks.reach(cluster_id), manager.excess.of(cluster_id))
 
         reconciler = ForeignClusterReconciler(
-            manager.cached, listers, reach=reach, version=version.own(), clock=manager.clock
+            manager.cached, listers, reach=reach, version=own_version(), clock=manager.clock
         )
         runner = Runner("foreigncluster", reconciler, sources, workers=manager.limits.workers)
         manager.excess.tell(lambda cluster_id: runner.enqueue(Key("", cluster_id)))
         stamps = Runner(
-            "foreigncluster-stamp", SliceVersionReconciler(manager.cached, version.own()), [slices]
+            "foreigncluster-stamp",
+            SliceVersionReconciler(manager.cached, own_version()),
+            [slices],
         )
         return [runner, checks, stamps]
 
