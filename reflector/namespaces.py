@@ -24,11 +24,9 @@ from kube.controller import Runner, TerminalError, WatchSource
 from kube.dynamicinformer import DynamicInformers, DynamicTasks
 from kube.informer import Change, Informer
 from kube.slim import Partial
-from reflector.inputs import Inputs, Shared, Sides
+from reflector.informers import CachedClients, CommonInformers, NamespaceInformers, Rights
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
-from reflector.reflection import Ends, Reflection
-from reflector.rights import Rights
-from reflector.told import Tell
+from reflector.reflection import RecordEvent, Reflection, ReflectionClients
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ _NO_PODS: Final = "involvedObject.kind!=Pod"
 
 
 @dataclass(frozen=True)
-class Identity:
+class ReflectorIdentity:
     """Who reflects to whom, and where the peering's objects are at the consumer."""
 
     home_cluster_id: str
@@ -66,7 +64,7 @@ class Rules:
     settings: RemoteObjectOptions = field(default_factory=RemoteObjectOptions)
 
 
-class KindLoop:
+class KindController:
     """The queue and workers of one kind, shared by all namespaces. Fulfils Reconciler.
 
     ``tell`` is for authors of objects, ``warn`` for those who offload a namespace, on its
@@ -77,10 +75,10 @@ class KindLoop:
         self,
         of_kind: KindReflection,
         rules: Rules,
-        tell: Tell,
+        tell: RecordEvent,
         workers: int,
         *,
-        warn: Tell | None = None,
+        warn: RecordEvent | None = None,
     ) -> None:
         self.of_kind = of_kind
         self.rules = rules
@@ -102,7 +100,7 @@ class KindLoop:
         self._reflections.pop(namespace, None)
 
 
-class Asked(NamedTuple):
+class ReflectionRequest(NamedTuple):
     """A pair of namespaces, and what is said of it: here, by the one who offloads it, and there.
 
     ``policy`` is that by which leaves what pods mention, if one is asked for.
@@ -113,13 +111,17 @@ class Asked(NamedTuple):
     offers: AllowedReflection | None = None
 
 
-class PairReflection:
+class NamespaceReflection:
     """One pair of namespaces: its informers, and its part in the loop of each kind."""
 
     def __init__(
-        self, asked: Asked, loops: Iterable[KindLoop], sides: Sides, shared: Shared
+        self,
+        asked: ReflectionRequest,
+        loops: Iterable[KindController],
+        sides: CachedClients,
+        shared: CommonInformers,
     ) -> None:
-        self._inputs = Inputs(asked.pair, sides.home, sides.foreign, shared)
+        self._inputs = NamespaceInformers(asked.pair, sides.home, sides.foreign, shared)
         self._asked, self._sides, self._budget = asked, sides, shared.budget
         self._parts = [(loop, self._reflection(loop)) for loop in loops]
         self._inputs.tell_excess(self._warn_of_excess)
@@ -145,7 +147,7 @@ class PairReflection:
             for rights in self._rights:
                 rights.remember(pair.destination, told)
 
-    def _told_of(self, loop: KindLoop) -> Rights | None:
+    def _told_of(self, loop: KindController) -> Rights | None:
         """Return who tells of rights that are missing: who grants them may take them away."""
         if loop.warn is None:
             return None
@@ -154,7 +156,7 @@ class PairReflection:
         self._inputs.tell(rights)
         return rights
 
-    def _reflection(self, loop: KindLoop) -> Reflection:
+    def _reflection(self, loop: KindController) -> Reflection:
         of_kind, rules = loop.of_kind, loop.rules
         policy = reflectionpolicy.in_namespace(of_kind.row, rules.policy, self._asked.policy)
         context = ReflectionContext(
@@ -162,7 +164,9 @@ class PairReflection:
         )
         both = (self._sides.home, self._sides.foreign)
         originals, twins = both if of_kind.row.is_outward else reversed(both)
-        reflection = Reflection(of_kind, context, Ends(originals, twins, loop.tell, self._budget))
+        reflection = Reflection(
+            of_kind, context, ReflectionClients(originals, twins, loop.tell, self._budget)
+        )
         reflection.on_absence = functools.partial(self._warn, loop)
         self._inputs.originals(reflection, loop.runner)
         self._inputs.twins(reflection, loop.runner)
@@ -178,10 +182,10 @@ class PairReflection:
             message = f"the provider says more than is kept of it: {said}"
             self._tell(loop, keys.TOO_MUCH, message)
 
-    def _warn(self, loop: KindLoop, message: str) -> None:
+    def _warn(self, loop: KindController, message: str) -> None:
         self._tell(loop, keys.MASS_ABSENCE, message)
 
-    def _tell(self, loop: KindLoop, reason: str, message: str) -> None:
+    def _tell(self, loop: KindController, reason: str, message: str) -> None:
         where = Key(self._asked.pair.local_namespace, keys.OFFLOADING_NAME)
         logger.warning("Told of a provider", extra={"key": str(where), "said": message})
         if loop.warn:
@@ -201,13 +205,13 @@ class PairReflection:
             loop.end(reflection.namespace)
 
 
-class Namespaces:
+class ReflectedNamespaces:
     """Starts and stops pairs of namespaces as the provider accepts them. Fulfils Reconciler."""
 
     def __init__(
         self,
-        identity: Identity,
-        loops: Sequence[KindLoop],
+        identity: ReflectorIdentity,
+        loops: Sequence[KindController],
         home: Cluster,
         foreign: Cluster,
         *,
@@ -217,8 +221,8 @@ class Namespaces:
         self._identity = identity
         self._loops = loops
         self._live = home
-        self._sides = Sides(CachedCluster(home), CachedCluster(foreign))
-        self._shared = Shared(self._sides.home, is_settled=is_first)
+        self._sides = CachedClients(CachedCluster(home), CachedCluster(foreign))
+        self._shared = CommonInformers(self._sides.home, is_settled=is_first)
         selection = peer.map_to_provider(identity.tenant_namespace, identity.foreign_cluster_id)
         self._maps: Informer[Object] = Informer(selection)
         named_so = f"metadata.name={keys.OFFLOADING_NAME}"
@@ -230,7 +234,7 @@ class Namespaces:
             WatchSource(self._offloadings, functools.partial(_asks_otherwise, own)),
         ]
         self._runner = Runner("reflected-namespaces", self, sources)
-        self._scopes: DynamicTasks[Asked] = DynamicTasks(self._reflect)
+        self._scopes: DynamicTasks[ReflectionRequest] = DynamicTasks(self._reflect)
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
@@ -284,20 +288,22 @@ class Namespaces:
         who = self._identity
         return MappedNamespace(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _asked(self, pair: MappedNamespace, offers: AllowedReflection | None) -> Asked | None:
+    def _asked(
+        self, pair: MappedNamespace, offers: AllowedReflection | None
+    ) -> ReflectionRequest | None:
         """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
         found = self._offloadings.get(Key(pair.local_namespace, keys.OFFLOADING_NAME))
         if found is None:  # it might narrow what leaves
             return None
-        return Asked(pair, _policy(found), offers)
+        return ReflectionRequest(pair, _policy(found), offers)
 
-    async def _reflect(self, asked: Asked) -> None:
+    async def _reflect(self, asked: ReflectionRequest) -> None:
         """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""
         known = [loop for loop in self._loops if loop.of_kind.row in KINDS]
         others = [[loop] for loop in self._loops if loop.of_kind.row not in KINDS]
         async with asyncio.TaskGroup() as tasks:
             for loops in (known, *others):
-                reflected = PairReflection(asked, loops, self._sides, self._shared)
+                reflected = NamespaceReflection(asked, loops, self._sides, self._shared)
                 tasks.create_task(reflected.run())
 
 

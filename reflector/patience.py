@@ -38,7 +38,7 @@ class _Answer(Generic[T]):
     item: T | None
 
 
-class Asked(Generic[T]):
+class RateLimitedReader(Generic[T]):
     """What a server said of the objects of a namespace, in the ``shape`` that is looked at."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Patience:
         self,
         asking: RateLimitedRead,
         context: ReflectionContext,
-        asked: Asked[Any],
+        asked: RateLimitedReader[Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._asking, self._context = asking, context

@@ -1,4 +1,4 @@
-"""The one algorithm that keeps twins.
+"""The one algorithm that keeps reflected objects, and what their authors are told of it.
 
 Source: docs/parity.md § 6.1, 6.11; SEC-B6, SEC-B9.
 """
@@ -6,13 +6,13 @@ Source: docs/parity.md § 6.1, 6.11; SEC-B6, SEC-B9.
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol
 
-from apis import apply, keys, naming, objects, ownership, reflectionpolicy
-from apis.objects import Key, Object
-from apis.reflectionpolicy import NotReflected
+from apis import apply, keys, naming, objects, ownership, reflectionpolicy, texts
+from apis.objects import Key, Kind, Object
+from apis.reflectionpolicy import NotReflected, ReflectionEvent, ReflectionSubject
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
@@ -22,7 +22,6 @@ from kube.informer import Change
 from kube.ratelimit import Buckets, Budget, Turns
 from reflector.kinds.contract import KindReflection, ReflectionContext, Write
 from reflector.patience import Patience
-from reflector.told import FAILED, Tell, Told
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +44,12 @@ _NO_NAMESPACE: Final = 'namespaces "'
 
 
 @dataclass(frozen=True)
-class Ends:
+class ReflectionClients:
     """The cluster of the originals, that of the twins, and the originals' authors, who are told."""
 
     originals: CachedCluster
     twins: CachedCluster
-    tell: Tell
+    tell: "RecordEvent"
     budget: Budget = field(default_factory=Budget)
     """Of the provider, one for all kinds and namespaces."""
 
@@ -58,12 +57,14 @@ class Ends:
 class Reflection:
     """Keeps the twins of one kind, between one pair of namespaces. Keys are those of originals."""
 
-    def __init__(self, of_kind: KindReflection, context: ReflectionContext, ends: Ends) -> None:
+    def __init__(
+        self, of_kind: KindReflection, context: ReflectionContext, ends: ReflectionClients
+    ) -> None:
         self.of_kind = of_kind
         self._context, self._pair = context, context.pair
         self._kind, self._twin_kind = of_kind.row.kind, of_kind.row.twin
         self._originals, self._twins = ends.originals, ends.twins
-        self.told = Told(ends.tell, of_kind.row.kind, self._pair.destination)
+        self.told = ReflectionReporter(ends.tell, of_kind.row.kind, self._pair.destination)
         self._pace, self._budget = Buckets(time.monotonic), ends.budget
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
@@ -399,3 +400,70 @@ _WRITES: Final[dict[str, Callable[[CachedCluster, Write], Awaitable[None]]]] = {
     "status": _status,
     "delete": _remove,
 }
+
+
+# What authors are told of the reflection of their objects. Source: docs/parity.md § 6.1 -----------
+
+SUCCESSFUL: Final = reflectionpolicy.SUCCESSFUL
+FAILED: Final = keys.FAILED_REFLECTION
+DISABLED: Final = keys.REFLECTION_DISABLED
+
+
+class RecordEvent(Protocol):
+    """Records an Event on an original."""
+
+    def __call__(
+        self, obj: Object, type_: Literal["Normal", "Warning"], reason: str, message: str, /
+    ) -> None:
+        """Return at once; a reason that was just told may be dropped."""
+        ...
+
+
+class ReflectionReporter:
+    """Remembers what was said last of each original of ``kind``, and why it has no twin."""
+
+    def __init__(self, tell: RecordEvent, kind: Kind, destination: str) -> None:
+        self._tell, self._kind, self._destination = tell, kind, destination
+        self._last: dict[Key, tuple[str, str]] = {}
+
+    def remember(self, namespace: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
+        """Take what Events there say for said: it is not repeated, and that it is over is told."""
+        for (cluster, kind, name, uid), said in told.items():
+            is_ours = (cluster, kind) == (self._destination, self._kind.kind)
+            if is_ours and said.reason != SUCCESSFUL:
+                self._last[Key(namespace, name)] = (uid, said.message)
+
+    def failed(self, original: Object, message: str) -> None:
+        """Say why ``original`` has no twin, or one that is not as it says.
+
+        The provider may have written ``message``.
+        """
+        message = texts.clamp(message)
+        self._last[objects.key_of(original)] = (objects.uid(original), message)
+        self._tell(original, "Warning", FAILED, message)
+
+    def succeeded(self, original: Object, lacks: str = "") -> None:
+        """Say that what was told is over. Of what goes well nothing is said: that is a write.
+
+        What its twin ``lacks`` is told once.
+        """
+        if lacks:
+            self._once(original, keys.REFLECTED_IN_PART, lacks)
+            return
+        last = self._last.pop(objects.key_of(original), None)
+        if last and last[0] == objects.uid(original):
+            message = f"{self._kind} reflected to {self._destination}"
+            self._tell(original, "Normal", SUCCESSFUL, message)
+
+    def disabled(self, key: Key, original: Object | None, stay: NotReflected | None) -> None:
+        """Say once why ``original`` has no twin; of what is protected, say nothing."""
+        if original is None or stay is None or not stay.is_told:
+            self._last.pop(key, None)
+        else:
+            self._once(original, DISABLED, stay.reason)
+
+    def _once(self, original: Object, reason: str, message: str) -> None:
+        said, key = (objects.uid(original), message), objects.key_of(original)
+        if self._last.get(key) != said:
+            self._last[key] = said
+            self._tell(original, "Normal", reason, message)

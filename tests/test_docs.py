@@ -16,7 +16,7 @@ from kube.untrusted import decode, schemas
 from kubelet import mappings
 from kubelet.forge import accounts, usage
 from liqoctl.__main__ import cli
-from reflector import inputs
+from reflector import informers
 from webhook import reviews, worker
 from webhook.rules import namespaceoffloadings, pods
 
@@ -78,7 +78,7 @@ BOUNDS: Final = {
     "bytes of the metrics": (usage.MOST_BYTES,),
     "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
     "what the virtual kubelet keeps": (mappings.MOST_BYTES,),
-    "what the reflector keeps": (inputs.MOST_BYTES, slim.KEPT_WHOLE),
+    "what the reflector keeps": (informers.MOST_BYTES, slim.KEPT_WHOLE),
     "ResourceSlices, NamespaceMaps": tuple(providerpolicy.MAX_OBJECTS.values())[:3],
     "ShadowEndpointSlices, ShadowPods": tuple(providerpolicy.MAX_OBJECTS.values())[3:],
     "twins |": (providerpolicy.MAX_REMOTE_NAMESPACES,),

@@ -15,7 +15,7 @@ from controllers.offloading.virtualnode.forge import deployment, lifecycle, righ
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from kube import errors
 from kubelet import settings as kubelet_settings
-from reflector import settings as reflector_settings
+from reflector import __main__
 from tests import factories
 from tests.controllers import whole
 from tests.controllers.support import LATER, NOW, virtual_node
@@ -145,7 +145,7 @@ def test_each_container_understands_its_arguments() -> None:
     }
 
     kubelet = kubelet_settings._parser().parse_args(made["kubelet"])  # noqa: SLF001  # its flags
-    reflector = reflector_settings._parser().parse_args(made["reflector"])  # noqa: SLF001  # its flags
+    reflector = __main__._parser().parse_args(made["reflector"])  # noqa: SLF001  # its flags
 
     assert kubelet.nodename == reflector.nodename == "milan"
     assert "kubeconfig-milan" in {
@@ -192,7 +192,7 @@ def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_an
 def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
     parsers = {
         "kubelet": kubelet_settings._parser(),  # noqa: SLF001  # its flags
-        "reflector": reflector_settings._parser(),  # noqa: SLF001  # its flags
+        "reflector": __main__._parser(),  # noqa: SLF001  # its flags
     }
     taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
 
@@ -409,7 +409,7 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
         for each in made["spec"]["template"]["spec"]["containers"]
     }
     kubelet = kubelet_settings.parse(told["kubelet"])
-    reflector = reflector_settings.parse(told["reflector"], instance="")
+    reflector = __main__.parse(told["reflector"], instance="")
     assert kubelet.has_fabric
     assert kubelet.api_server.addresses == ("10.70.0.1",)
     assert [str(each) for each in reflector.twins.local_pods] == ["10.244.0.0/16"]

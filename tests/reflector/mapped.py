@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from apis import keys
 from apis.objects import Key, Object, named
-from reflector.namespaces import Identity
+from reflector.namespaces import ReflectorIdentity
 from tests import factories
 from tests.fakes import FakeCluster
 
 TENANT = "liqo-tenant-milan"
 MAP = Key(TENANT, "milan")
-IDENTITY = Identity("rome", "milan", TENANT)
+IDENTITY = ReflectorIdentity("rome", "milan", TENANT)
 WITHIN_S = 300.0
 
 

@@ -9,7 +9,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -39,7 +39,7 @@ class World:
         policy: Policy = Policy.DENY_LIST,
         settings: RemoteObjectOptions | None = None,
     ) -> Reflection:
-        ends = Ends(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
+        ends = ReflectionClients(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
         return Reflection(
             forge_of(kind), ReflectionContext(PAIR, policy, settings or RemoteObjectOptions()), ends
         )

@@ -31,8 +31,7 @@ from kube.slim import Packed
 from reflector.kinds import events
 from reflector.kinds.contract import KindReflection, ReflectionContext
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.reflection import Ends, Reflection
-from reflector.told import Told
+from reflector.reflection import Reflection, ReflectionClients, ReflectionReporter
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running
@@ -55,7 +54,7 @@ class Here:
     def reflection(self, forge: KindReflection, of: ReflectionContext | None = None) -> Reflection:
         here, there = self._caches
         originals, twins = (here, there) if forge.row.is_outward else (there, here)
-        ends = Ends(originals, twins, lambda *_: None, self.budget)
+        ends = ReflectionClients(originals, twins, lambda *_: None, self.budget)
         return Reflection(forge, of or ReflectionContext(PAIR, lister=Seen()), ends)
 
     @contextlib.asynccontextmanager
@@ -257,7 +256,7 @@ def test_who_never_comes_back_costs_its_own_turn_alone() -> None:
 def test_what_a_provider_says_is_told_bounded_and_escaped() -> None:
     """Its refusals reach Events of the consumer."""
     said: list[str] = []
-    teller = Told(lambda *what: said.append(what[3]), keys.CONFIG_MAP, "milan")
+    teller = ReflectionReporter(lambda *what: said.append(what[3]), keys.CONFIG_MAP, "milan")
 
     teller.failed(factories.config_map("foo", "mine"), "no\x1b[2J" + "x" * 100_000)
 

@@ -17,7 +17,7 @@ from kube import client
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.fakes import FakeCluster
@@ -143,12 +143,12 @@ def reached(
 async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, times: int) -> None:
     """Offload some namespaces to ``provider``, change much, and return once all is as it should."""
     loops = [
-        KindLoop(forge, Rules(policy if policy in row.policies else row.default), tell, 3)
+        KindController(forge, Rules(policy if policy in row.policies else row.default), tell, 3)
         for row, forge in KIND_REFLECTIONS.items()
     ]
     offloadings = (await rome.list(Selection(keys.NAMESPACE_OFFLOADING, Object))).items.values()
     entitled_by = next(filter(None, map(reflectionpolicy.asked_policy, offloadings)), policy)
-    reflecting = Namespaces(IDENTITY, loops, rome, provider)
+    reflecting = ReflectedNamespaces(IDENTITY, loops, rome, provider)
     running = asyncio.create_task(reflecting.run())
     try:
         await offload(rome, OFFLOADED, run)

@@ -11,7 +11,7 @@ from apis.objects import Kind, Object, named
 from kube import errors
 from kube.cache import CachedCluster
 from reflector.kinds.contract import ReflectionContext
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import Reflection, ReflectionClients
 from tests.fakes import FakeCluster
 from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, World, forge_of, original
 
@@ -143,7 +143,7 @@ class Late(CachedCluster):
 async def test_a_namesake_made_in_the_same_moment_is_not_overwritten() -> None:
     world, kind = World(), keys.CONFIG_MAP
     await world.home.create(kind, original(kind))
-    ends = Ends(CachedCluster(world.home), Late(world.foreign), lambda *_: None)
+    ends = ReflectionClients(CachedCluster(world.home), Late(world.foreign), lambda *_: None)
     reflection = Reflection(forge_of(kind), ReflectionContext(PAIR), ends)
 
     assert await reflection.reconcile(HERE) is not None

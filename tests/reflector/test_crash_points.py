@@ -21,7 +21,7 @@ from kube.cluster import Cluster, Selection
 from reflector.kinds import configuration
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.doom import Doom, KilledError
@@ -137,7 +137,7 @@ class Life:
     def begin(self, twins: Cluster) -> None:
         """Start the process: it remembers nothing."""
         self._twins_seen = twins
-        ends = Ends(
+        ends = ReflectionClients(
             CachedCluster(self._doom.over(self.originals)), CachedCluster(twins), lambda *_: None
         )
         settings = RemoteObjectOptions(enable_storage=True)

@@ -22,7 +22,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from reflector.kinds.contract import RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import conftest, factories
@@ -98,9 +98,11 @@ async def reflected(plane: Plane, crds: None, provider: Plane) -> AsyncIterator[
         identity = await offloaded(home, stem)
         made = Reflected(home, seen, stem)
         await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
-        loops = [KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3)]
+        loops = [
+            KindController(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), lambda *_: None, 3)
+        ]
         foreign.reach.subscribe(loops[0].runner.server_is_back)
-        async with running(Namespaces(identity, loops, home, foreign).run()):
+        async with running(ReflectedNamespaces(identity, loops, home, foreign).run()):
             await made.create("before")
             await made.says("before", "a")
             yield made
@@ -202,10 +204,10 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
         await home.create(keys.NODE, virtual_node())
         rules = Rules(settings=RemoteObjectOptions(enable_storage=True))
         loops = [
-            KindLoop(KIND_REFLECTIONS[row], rules, lambda *_: None, 3, warn=warn)
+            KindController(KIND_REFLECTIONS[row], rules, lambda *_: None, 3, warn=warn)
             for row in (reflection.CONFIG_MAP, reflection.CLAIM)
         ]
-        async with running(Namespaces(identity, loops, home, foreign).run()):
+        async with running(ReflectedNamespaces(identity, loops, home, foreign).run()):
             yesterday.save(tmp_path / "saved")
             async with client.connect(yesterday.kubeconfig, user_agent="tests") as again:
                 await _write(again, Key("default", "noise"), VERSIONS)

@@ -13,8 +13,8 @@ from kube.cluster import Selection
 from reflector.kinds import events
 from reflector.kinds.contract import ReflectionContext
 from reflector.kinds.events import Lived
-from reflector.patience import Asked, Patience
-from reflector.reflection import Ends, Reflection
+from reflector.patience import Patience, RateLimitedReader
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.reflector.looks import Seen, lived
@@ -171,10 +171,12 @@ class Watched:
         clock = lambda: self.now  # noqa: E731  # a clock
         asking = events.EVENT_REFLECTION.asking
         assert asking
-        asked = Asked(self.home, Selection(keys.POD, Lived, "foo"), clock)
+        asked = RateLimitedReader(self.home, Selection(keys.POD, Lived, "foo"), clock)
         look = Seen()
         look.asked = asked.get  # type: ignore[method-assign]  # what was asked for
-        ends = Ends(CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None)
+        ends = ReflectionClients(
+            CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None
+        )
         context = ReflectionContext(PAIR, Policy.RELEVANT, lister=look)
         self._reflection = Reflection(events.EVENT_REFLECTION, context, ends)
         self._reflection.patience = Patience(asking, context, asked, clock)
@@ -233,7 +235,7 @@ def test_the_copy_is_on_the_object_at_home() -> None:
 
 async def test_what_happens_again_is_one_event_at_home_and_one_write_more() -> None:
     home, foreign = FakeCluster(), FakeCluster()
-    ends = Ends(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
+    ends = ReflectionClients(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
     reflection = Reflection(events.EVENT_REFLECTION, context(), ends)
     there = Key("foo-rome", "web.1")
     await foreign.create(keys.EVENT, told())

@@ -16,7 +16,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.ratelimit import BURST, PER_SECOND
 from reflector.kinds import configuration, events
-from reflector.namespaces import Identity, KindLoop, Namespaces, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, ReflectorIdentity, Rules
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
@@ -41,7 +41,7 @@ def told(namespace: str, about: str, name: str) -> Object:
     return named(keys.EVENT, Key(namespace, name), **body)
 
 
-async def offloaded(server: ClusterClient, stem: str) -> Identity:
+async def offloaded(server: ClusterClient, stem: str) -> ReflectorIdentity:
     """Let ``<stem>`` be offloaded to ``<stem>-remote``, with two ConfigMaps."""
     tenant, remote = f"{stem}-tenant", f"{stem}-remote"
     for name in (stem, tenant, remote):
@@ -55,7 +55,7 @@ async def offloaded(server: ClusterClient, stem: str) -> Identity:
     await server.create(keys.NAMESPACE_MAP, made)
     current = {stem: {"remoteNamespace": remote, "phase": "Accepted"}}
     await server.patch_status(keys.NAMESPACE_MAP, where, {"currentMapping": current})
-    return Identity("rome", "milan", tenant)
+    return ReflectorIdentity("rome", "milan", tenant)
 
 
 def flood(namespace: str) -> Iterator[Object]:
@@ -96,8 +96,8 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
     ):
         identity = await offloaded(server, stem)
         forges = (events.EVENT_REFLECTION, configuration.CONFIG_MAP_REFLECTION)
-        loops = [KindLoop(forge, Rules(), lambda *_: None, 3) for forge in forges]
-        reflecting = Namespaces(identity, loops, home, foreign)
+        loops = [KindController(forge, Rules(), lambda *_: None, 3) for forge in forges]
+        reflecting = ReflectedNamespaces(identity, loops, home, foreign)
         running = asyncio.create_task(reflecting.run())
         log, began = audit.Log(plane.audit_log), time.monotonic()
         try:

@@ -15,7 +15,7 @@ from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from reflector.kinds import configuration
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running as looping
@@ -39,12 +39,12 @@ async def there(cluster: FakeCluster, namespace: str, name: str = "settings") ->
 
 
 @contextlib.asynccontextmanager
-async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[Namespaces]:
+async def reflecting(home: FakeCluster, foreign: FakeCluster) -> AsyncIterator[ReflectedNamespaces]:
     loops = [
-        KindLoop(forge, Rules(Policy.DENY_LIST), tell, WORKERS)
+        KindController(forge, Rules(Policy.DENY_LIST), tell, WORKERS)
         for forge in KIND_REFLECTIONS.values()
     ]
-    namespaces = Namespaces(IDENTITY, loops, home, foreign)
+    namespaces = ReflectedNamespaces(IDENTITY, loops, home, foreign)
     running = asyncio.create_task(namespaces.run())
     try:
         yield namespaces
@@ -361,8 +361,8 @@ async def test_what_was_told_before_a_restart_is_over_or_not_told_again() -> Non
     def tell(of: Object, _type: str, reason: str, _message: str) -> None:
         told.append((objects.key_of(of).name, reason))
 
-    loops = [KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS)]
-    async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
+    loops = [KindController(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS)]
+    async with looping(ReflectedNamespaces(IDENTITY, loops, home, foreign).run()):
         await until(lambda: told)
         await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
         await eventually(lambda: there(foreign, "foo-rome", "later"))
@@ -387,8 +387,8 @@ async def test_that_a_right_came_is_told_though_a_restart_was_between(*, was_tol
     def warn(of: Object, _type: str, reason: str, _message: str) -> None:
         warned.append((objects.key_of(of), reason))
 
-    loop = KindLoop(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
-    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+    loop = KindController(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
+    async with looping(ReflectedNamespaces(IDENTITY, [loop], home, foreign).run()):
         await home.create(row.kind, named(row.kind, Key("foo", "one"), spec={}))
         await until(lambda: (row.kind, Key("foo-rome", "one")) in foreign.everything())
         await until(lambda: len(warned) >= was_told)
@@ -413,8 +413,8 @@ async def test_a_right_that_is_missing_still_after_a_restart_is_not_told_to_be_t
 
     withheld = errors.ForbiddenError('cannot list resource "widgets"')
     foreign.fail("list", withheld, kind=row.twin, times=10**6)
-    loop = KindLoop(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
-    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+    loop = KindController(configuration.custom_resource(row), Rules(), tell, WORKERS, warn=warn)
+    async with looping(ReflectedNamespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: warned)
         assert warned == [keys.FAILED_REFLECTION]
         foreign.heal()
@@ -436,10 +436,10 @@ async def test_one_kind_whose_right_is_missing_holds_up_no_other_and_is_told() -
     withheld = errors.ForbiddenError('cannot list resource "ingresses"')
     foreign.fail("list", withheld, kind=keys.INGRESS, times=10**6)
     loops = [
-        KindLoop(KIND_REFLECTIONS[row], Rules(), tell, WORKERS, warn=warn)
+        KindController(KIND_REFLECTIONS[row], Rules(), tell, WORKERS, warn=warn)
         for row in (reflection.CONFIG_MAP, reflection.INGRESS)
     ]
-    async with looping(Namespaces(IDENTITY, loops, home, foreign).run()):
+    async with looping(ReflectedNamespaces(IDENTITY, loops, home, foreign).run()):
         await eventually(lambda: there(foreign, "foo-rome"))
         await home.create(keys.INGRESS, factories.ingress("foo"))
         await until(lambda: told)
@@ -463,8 +463,10 @@ async def test_much_that_is_missing_at_once_takes_no_twin_along_for_a_while() ->
     def twins() -> set[str]:
         return {key.name for _, key in foreign.everything()} & names
 
-    loop = KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
-    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+    loop = KindController(
+        KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn
+    )
+    async with looping(ReflectedNamespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: twins() == names)
         home.fail("watch", errors.NotReachableError("away"), kind=keys.CONFIG_MAP, times=10**6)
         home.cut()
@@ -507,8 +509,10 @@ async def test_much_that_went_while_nobody_reflected_takes_no_twin_along_for_a_w
         assert found
         await home.delete(keys.CONFIG_MAP, Key("foo", name), uid=objects.uid(found))
 
-    loop = KindLoop(KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn)
-    async with looping(Namespaces(IDENTITY, [loop], home, foreign).run()):
+    loop = KindController(
+        KIND_REFLECTIONS[reflection.CONFIG_MAP], Rules(), tell, WORKERS, warn=warn
+    )
+    async with looping(ReflectedNamespaces(IDENTITY, [loop], home, foreign).run()):
         await until(lambda: told)
         await home.create(keys.CONFIG_MAP, factories.config_map("foo", "later"))
         await eventually(lambda: there(foreign, "foo-rome", "later"))

@@ -11,8 +11,8 @@ from apis.providerpolicy import OUTWARD, AllowedReflection
 from kube.cache import CachedCluster
 from reflector.kinds import configuration, networking
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
-from reflector.namespaces import KindLoop, Namespaces, Rules
-from reflector.reflection import Ends, Reflection
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running
@@ -142,7 +142,7 @@ async def test_it_is_told_once_and_that_it_is_over() -> None:
         told.append((type_, reason))
 
     def reflection(offers: AllowedReflection, before: Reflection | None = None) -> Reflection:
-        ends = Ends(CachedCluster(home), CachedCluster(foreign), tell)
+        ends = ReflectionClients(CachedCluster(home), CachedCluster(foreign), tell)
         made = Reflection(
             networking.SERVICE_REFLECTION, ReflectionContext(PAIR, offers=offers), ends
         )
@@ -173,8 +173,8 @@ async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> Non
         status: Object = {"offered": {"serviceTypes": list(types)}}
         await home.patch_status(keys.NAMESPACE_MAP, MAP, status)
 
-    loops = [KindLoop(networking.SERVICE_REFLECTION, Rules(), tell, 2)]
-    async with running(Namespaces(IDENTITY, loops, home, foreign).run()):
+    loops = [KindController(networking.SERVICE_REFLECTION, Rules(), tell, 2)]
+    async with running(ReflectedNamespaces(IDENTITY, loops, home, foreign).run()):
         await eventually(lambda: is_of("NodePort"))
         await offer()
         await eventually(lambda: is_of("ClusterIP"))

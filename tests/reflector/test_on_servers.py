@@ -9,7 +9,7 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.reflector import behind
 from tests.reflector.looks import Seen
@@ -25,7 +25,9 @@ async def pair(cluster: Cluster, namespace: str) -> MappedNamespace:
 
 def reflection(cluster: Cluster, pair: MappedNamespace, kind: Kind) -> Reflection:
     live = CachedCluster(cluster)
-    return Reflection(forge_of(kind), ReflectionContext(pair), Ends(live, live, lambda *_: None))
+    return Reflection(
+        forge_of(kind), ReflectionContext(pair), ReflectionClients(live, live, lambda *_: None)
+    )
 
 
 def original(kind: Kind, namespace: str) -> Object:
@@ -156,7 +158,7 @@ async def test_an_event_that_happens_again_is_the_same_one_at_home(
     reflecting = Reflection(
         forge_of(keys.EVENT),
         ReflectionContext(pair, lister=look),
-        Ends(live, live, lambda *_: None),
+        ReflectionClients(live, live, lambda *_: None),
     )
     at_home = Selection(keys.EVENT, Object, pair.local_namespace)
 
@@ -255,7 +257,9 @@ async def test_a_service_becomes_each_type_after_each_other_one(
     live = CachedCluster(cluster)
     offered = RemoteObjectOptions(enable_load_balancer=True, load_balancer_class=CLASS)
     context = ReflectionContext(pair, settings=offered)
-    reflecting = Reflection(forge_of(keys.SERVICE), context, Ends(live, live, lambda *_: None))
+    reflecting = Reflection(
+        forge_of(keys.SERVICE), context, ReflectionClients(live, live, lambda *_: None)
+    )
     await cluster.create(keys.SERVICE, factories.service(*here))
     await reflecting.reconcile(here)
 
@@ -305,7 +309,7 @@ async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
     await cluster.delete(keys.CONFIG_MAP, there, uid=twin["metadata"]["uid"])
     theirs = await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, there))
     await cluster.patch(keys.CONFIG_MAP, here, {"data": {"a": "3"}})
-    ends = Ends(CachedCluster(cluster), late, lambda *_: None)
+    ends = ReflectionClients(CachedCluster(cluster), late, lambda *_: None)
 
     with pytest.raises(errors.ConflictError):
         await Reflection(forge_of(keys.CONFIG_MAP), ReflectionContext(pair), ends).reconcile(here)
@@ -324,7 +328,7 @@ async def test_a_cache_that_is_behind_deletes_nothing(
     unskip = {"metadata": {"annotations": {"liqo.io/skip-reflection": None}}}
     await cluster.patch(keys.CONFIG_MAP, here, unskip)
     await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
-    ends = Ends(late, CachedCluster(cluster), lambda *_: None)
+    ends = ReflectionClients(late, CachedCluster(cluster), lambda *_: None)
 
     again_s = await Reflection(forge_of(keys.CONFIG_MAP), ReflectionContext(pair), ends).reconcile(
         here

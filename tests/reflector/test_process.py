@@ -25,7 +25,7 @@ from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.events import EventRecorder
-from reflector import __main__, settings
+from reflector import __main__
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories, gomodules
@@ -580,7 +580,7 @@ def test_wrong_flags_are_refused(
 
 
 def test_flags_say_what_is_reflected_and_how() -> None:
-    chosen = settings.parse(
+    chosen = __main__.parse(
         [
             *MANDATORY, "--secret-reflection-workers=0", "--configmap-reflection-type=AllowList",
             "--labels-not-reflected=a,b", "--labels-not-reflected=c",

@@ -13,7 +13,7 @@ from kube.cache import CachedCluster
 from kube.controller import TerminalError
 from reflector.kinds import configuration
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
-from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Ends, Reflection
+from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Reflection, ReflectionClients
 from tests import factories
 from tests.kube.test_breaker import Cache
 from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, WRITES, World, original
@@ -353,7 +353,7 @@ async def test_a_twin_that_a_provider_fixed_is_kept_and_told(world: World) -> No
 async def test_what_comes_home_and_is_refused_is_told_and_its_end_too(
     world: World, error: errors.KubeError, again_s: float | None
 ) -> None:
-    ends = Ends(CachedCluster(world.home), CachedCluster(world.foreign), world.tell)
+    ends = ReflectionClients(CachedCluster(world.home), CachedCluster(world.foreign), world.tell)
     reflection = Reflection(
         configuration.custom_resource(custom_row(WIDGET)), ReflectionContext(PAIR), ends
     )

@@ -22,7 +22,7 @@ from kube.client import ClusterClient
 from kube.credentials import Access
 from reflector.kinds.contract import RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.namespaces import KindLoop, Namespaces, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox import audit, controlplane
 from sandbox.controlplane import Plane
 from tests import factories
@@ -78,9 +78,11 @@ class Pair:
         rules = Rules(row.default, settings or RemoteObjectOptions())
         foreign = who or self.milan
         loops = [
-            KindLoop(KIND_REFLECTIONS[row], rules, lambda *said: told.append(said[-1]), WORKERS)
+            KindController(
+                KIND_REFLECTIONS[row], rules, lambda *said: told.append(said[-1]), WORKERS
+            )
         ]
-        async with running(Namespaces(identity, loops, self.home, foreign).run()):
+        async with running(ReflectedNamespaces(identity, loops, self.home, foreign).run()):
             yield told
 
 

@@ -20,8 +20,8 @@ from kube import client
 from kube.client import ClusterClient
 from reflector.kinds import configuration
 from reflector.kinds.table import KIND_REFLECTIONS
-from reflector.namespaces import KindLoop, Namespaces, Rules
-from reflector.told import FAILED, SUCCESSFUL
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
+from reflector.reflection import FAILED, SUCCESSFUL
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
@@ -78,8 +78,8 @@ async def reflecting(
 
     identity = await offloaded(server, stem)
     forges = [KIND_REFLECTIONS[reflection.CONFIG_MAP], *map(configuration.custom_resource, rows)]
-    loops = [KindLoop(forge, Rules(), tell, 2, warn=warn) for forge in forges]
-    running = asyncio.create_task(Namespaces(identity, loops, works, works).run())
+    loops = [KindController(forge, Rules(), tell, 2, warn=warn) for forge in forges]
+    running = asyncio.create_task(ReflectedNamespaces(identity, loops, works, works).run())
     try:
         yield told
     finally:

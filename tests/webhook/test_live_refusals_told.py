@@ -27,7 +27,7 @@ from liqoctl import why
 from liqoctl.forge import why as answers
 from reflector.kinds import networking, storage
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
-from reflector.reflection import Ends, Reflection
+from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
@@ -222,7 +222,7 @@ async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
         settings=RemoteObjectOptions(enable_storage=True, enable_ingress=True),
         lister=Seen(nodes=[looks.node(worlds.NODE, "milan")]),
     )
-    ends = Ends(CachedCluster(rome), CachedCluster(milan), tell)
+    ends = ReflectionClients(CachedCluster(rome), CachedCluster(milan), tell)
 
     with pytest.raises(errors.ForbiddenError):  # the runner tries it again
         await Reflection(forge_, context, ends).reconcile(objects.key_of(original))

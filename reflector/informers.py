@@ -1,39 +1,42 @@
-"""The informers of one pair of namespaces, and those that all pairs share."""
+"""The informers of one pair of namespaces, those that all share, and the rights that they lack."""
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from apis.objects import Key, Kind
+from apis import keys, texts
+from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace
+from apis.reflection import ReflectedKind
+from apis.reflectionpolicy import ReflectionEvent, ReflectionSubject
 from kube import errors
 from kube.cache import CachedCluster
-from kube.cluster import MemoryQuota, Selection
+from kube.cluster import Cluster, MemoryQuota, Selection
 from kube.controller import Runner
 from kube.dynamicinformer import SETTLED_S, InformerFeed, Keys, LazyInformer
 from kube.informer import Change, Informer
 from kube.ratelimit import Budget
 from kube.slim import Packed
 from reflector.kinds.contract import Input, RateLimitedRead, ReflectionContext
-from reflector.patience import Asked, Patience
-from reflector.reflection import Reflection
-from reflector.rights import Rights
+from reflector.patience import Patience, RateLimitedReader
+from reflector.reflection import FAILED, SUCCESSFUL, RecordEvent, Reflection
 
 MOST_BYTES: Final = 16 * 2**20
 """Of the twins and Events of one provider that are kept. Source: docs/parity.md H14."""
 
 
 @dataclass(frozen=True)
-class Sides:
+class CachedClients:
     """The two clusters, through caches."""
 
     home: CachedCluster
     foreign: CachedCluster
 
 
-class Shared:
+class CommonInformers:
     """The informers of kinds without namespaces: one each for all pairs, from the first need on."""
 
     def __init__(self, home: CachedCluster, *, is_settled: bool = False) -> None:
@@ -70,14 +73,18 @@ class Shared:
         return self._informers[of]
 
 
-class Inputs:
+class NamespaceInformers:
     """The informers of one pair of namespaces, each once however many kinds look at it.
 
     Fulfils Lister.
     """
 
     def __init__(
-        self, pair: MappedNamespace, home: CachedCluster, foreign: CachedCluster, shared: Shared
+        self,
+        pair: MappedNamespace,
+        home: CachedCluster,
+        foreign: CachedCluster,
+        shared: CommonInformers,
     ) -> None:
         self._pair, self._home, self._foreign, self._shared = pair, home, foreign, shared
         self._kept = shared.kept
@@ -85,7 +92,7 @@ class Inputs:
         self._there: dict[Selection[Any], Informer[Any]] = {}
         self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
         self._looked: dict[Kind, Informer[Any]] = {}
-        self._asked: Asked[Any] | None = None
+        self._asked: RateLimitedReader[Any] | None = None
         self._outward: list[tuple[Reflection, Informer[Any], Informer[Any]]] = []
         """With originals and twins."""
 
@@ -101,7 +108,7 @@ class Inputs:
     def patience(self, asking: RateLimitedRead, context: ReflectionContext) -> Patience:
         """Return by what the originals of the one kind that asks wait."""
         namespace = self._pair.local_namespace
-        self._asked = Asked(self._home, Selection(asking.kind, asking.shape, namespace))
+        self._asked = RateLimitedReader(self._home, Selection(asking.kind, asking.shape, namespace))
         return Patience(asking, context, self._asked)
 
     def originals(self, reflection: Reflection, runner: Runner) -> None:
@@ -149,7 +156,7 @@ class Inputs:
             missing = [key for key in wanted if originals.get(key) is None]
             reflection.breaker.suspect(originals, missing)
 
-    def tell(self, rights: Rights) -> None:
+    def tell(self, rights: "Rights") -> None:
         """Let ``rights`` know of those that are missing for originals and twins of its kind."""
         sides = ((self._pair.origin, self._here), (self._pair.destination, self._there))
         for cluster, informers in sides:
@@ -219,3 +226,74 @@ def _whole(item: Any) -> Any:
 
 def _originals(reflection: Reflection, change: Change[Any]) -> Iterable[Key]:
     return [reflection.original_of(change.key)]
+
+
+# Rights that are missing for a kind, said in the namespace that misses it -------------------------
+
+AGAIN_S: Final = 1800.0
+"""What is still missing is told again so often: API servers forget Events after an hour."""
+
+
+class Rights:
+    """Tells it on the NamespaceOffloading: without the right to list no object is known to tell on.
+
+    Source: docs/parity.md F-34.
+    """
+
+    def __init__(
+        self, home: Cluster, namespace: str, row: ReflectedKind, tell: RecordEvent
+    ) -> None:
+        self._home, self._tell, self.row = home, tell, row
+        self._where = Key(namespace, keys.OFFLOADING_NAME)
+        self._missing: dict[str, str] = {}
+        self._told, self._is_known = "", False
+        self._changed = asyncio.Event()
+
+    def remember(self, destination: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
+        """Take what Events say for said: that it is over is told after a restart, too."""
+        said = told.get(ReflectionSubject(destination, self.row.name))
+        if said and said.reason == FAILED:
+            self._told = said.message
+
+    def listed(self) -> None:
+        """Note that all was listed: the rights for it are there, as nobody said otherwise."""
+        self._is_known = True
+        self._changed.set()
+
+    def of(self, cluster: str) -> Callable[[str], None]:
+        """Return what notes which right is missing in ``cluster``, in its words; "" for none."""
+
+        def note(said: str) -> None:
+            self._is_known = self._is_known or bool(said)
+            self._missing |= {cluster: said}
+            self._changed.set()
+
+        return note
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S if self._told else None):
+                    await self._changed.wait()
+            self._changed.clear()
+            missing = [f"on {where}: {said}" for where, said in self._missing.items() if said]
+            if missing or (self._told and self._is_known):
+                self._told = "; ".join(missing)
+                await self._say(self._told)
+
+    async def _say(self, missing: str) -> None:
+        offloading, resource = await self._offloading(), self.row.kind.resource
+        if missing:
+            text = f"{resource} cannot be followed {missing}: grant get, list and watch"
+            self._tell(offloading, "Warning", FAILED, texts.clamp(text))
+        else:
+            text = f"{resource} can be followed again"
+            self._tell(offloading, "Normal", SUCCESSFUL, text)
+
+    async def _offloading(self) -> Object:
+        with contextlib.suppress(errors.KubeError):  # its UID is only for kubectl describe
+            found = await self._home.get_live(keys.NAMESPACE_OFFLOADING, self._where)
+            if found:
+                return found
+        return named(keys.NAMESPACE_OFFLOADING, self._where)
