@@ -55,7 +55,7 @@ async def main(address: str, patch: str) -> None:
     await server.serve_forever()
 
 
-def _context(ca: pki.KeyPair, address: str) -> ssl.SSLContext:
+def _context(ca: pki.Keypair, address: str) -> ssl.SSLContext:
     leaf = pki.issue(
         ca, common_name="const", ips=[address], server=True, now=clock.now(), lifetime=_LIFETIME
     )

@@ -14,7 +14,7 @@ from typing import Any, Final
 from apis import keys
 from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
-from certs import injection, rotation, scraped
+from certs import metricsserver, rotation
 from kube import client, clock, flags, process
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
@@ -27,11 +27,11 @@ NOT_RENEWED: Final = "CertificateNotRenewed"
 
 
 @dataclass(frozen=True)
-class Settings:
+class CertsOptions:
     """What the command line says."""
 
     kubeconfig: Path | None
-    rotation: rotation.Settings
+    rotation: rotation.RotationOptions
     health_port: int
     metrics_address: ListenAddress | None
     json_logs: bool | None
@@ -48,18 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-async def _serve(settings: Settings, daemon: Process) -> None:
+async def _serve(settings: CertsOptions, daemon: Process) -> None:
     agent = f"pyliqo-certs/{process.own_version()}"
     async with (
         client.connect(settings.kubeconfig, user_agent=agent) as live,
-        scraped.served(settings.metrics_address, live),
+        metricsserver.served(settings.metrics_address, live),
     ):
         await follow(live, settings.rotation, daemon)
 
 
 async def follow(
     live: Cluster,
-    settings: rotation.Settings,
+    settings: rotation.RotationOptions,
     daemon: Process,
     *,
     configuration: str = keys.WEBHOOK_CONFIGURATION,
@@ -72,7 +72,7 @@ async def follow(
     hooks = {kind: _one(kind, where) for kind in kinds}
     cluster = CachedCluster(live, [*secrets, *hooks.values()])
     events = EventRecorder(live, "liqo-certs", socket.gethostname())
-    known = functools.partial(injection.trusted, live, kinds, where)
+    known = functools.partial(rotation.trusted_by_api_servers, live, kinds, where)
     certificates = Runner(
         "certificates",
         rotation.RotationReconciler(cluster, now, settings, alarm=_alarm(events), known=known),
@@ -81,7 +81,7 @@ async def follow(
     certificates.enqueue(settings.certs_key)
     runners = [certificates]
     for kind, informer in hooks.items():
-        reconciler = injection.InjectionReconciler(cluster, kind, settings.certs_key)
+        reconciler = rotation.InjectionReconciler(cluster, kind, settings.certs_key)
         sources = [WatchSource(informer), WatchSource(secrets[1], _always(where))]
         runners.append(Runner(f"injection-{kind.plural}", reconciler, sources))
     for runner in runners:
@@ -114,7 +114,7 @@ def _always(key: Key) -> Callable[[Change[Any]], Iterable[Key]]:
     return keys_of
 
 
-def _settings(argv: Sequence[str] | None) -> Settings:
+def _settings(argv: Sequence[str] | None) -> CertsOptions:
     parser = argparse.ArgumentParser(prog="python3 -m certs", description=__doc__)
     parser.add_argument(
         "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
@@ -137,9 +137,9 @@ def _settings(argv: Sequence[str] | None) -> Settings:
         help="JSON log lines; by default unless standard error is a terminal",
     )
     given = parser.parse_args(argv)
-    return Settings(
+    return CertsOptions(
         kubeconfig=given.kubeconfig,
-        rotation=rotation.Settings(namespace=given.namespace),
+        rotation=rotation.RotationOptions(namespace=given.namespace),
         health_port=given.health_port,
         metrics_address=given.metrics_address,
         json_logs=given.json_logs,

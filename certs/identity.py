@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
-from certs import csr, pki
+from certs import pki, requests
 
 _BARE_BYTES: Final = 32
 
@@ -99,13 +99,13 @@ def _verify(public: pki.PublicKey, text: bytes, signature: bytes) -> None:
 
 
 def _public(public: bytes) -> pki.PublicKey:
-    if len(public) > csr.MAX_BYTES:
+    if len(public) > requests.MAX_BYTES:
         raise ValueError(
-            f"a public key of {len(public)} bytes is too long: {csr.MAX_BYTES} are the most"
+            f"a public key of {len(public)} bytes is too long: {requests.MAX_BYTES} are the most"
         )
     if len(public) == _BARE_BYTES:
         return ed25519.Ed25519PublicKey.from_public_bytes(public)
     loaded = serialization.load_pem_public_key(public)
-    if not isinstance(loaded, pki.PublicKey) or not csr.is_strong(loaded):
+    if not isinstance(loaded, pki.PublicKey) or not requests.is_strong(loaded):
         raise ValueError("a weak key, or one of a kind that is not used here")
     return loaded

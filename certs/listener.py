@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from certs.plain import KeyPair
-from kube import connection, credentials, memory
+from certs.keypair import Keypair
+from kube import authz, connection, credentials, memory, metrics
+from kube.authz import Authorizer, NotAuthorizedError, UnauthenticatedError
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._context: ssl.SSLContext | None = None
-        self._pair: KeyPair | None = None
+        self._pair: Keypair | None = None
         self._client_ca: str | None = None
         self.port = 0
         """Where it listens, 0 while it does not."""
@@ -80,7 +82,7 @@ class Server:
         """Whether there is a listener."""
         return self._listener is not None
 
-    async def certify(self, pair: KeyPair) -> None:
+    async def certify(self, pair: Keypair) -> None:
         """Serve new connections with ``pair``; old ones live on."""
         self._pair = pair
         if self._context is not None:
@@ -263,7 +265,7 @@ async def _close_refused(_: web.Request, response: web.StreamResponse) -> None:
         response.force_close()
 
 
-def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:
+def tls(pair: Keypair, client_ca: str) -> ssl.SSLContext:
     """Return the context of the listener: TLS 1.2 or later, HTTP/1.1 only, certificates welcome."""
     context = credentials.verifying(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -276,7 +278,7 @@ def tls(pair: KeyPair, client_ca: str) -> ssl.SSLContext:
     return context
 
 
-def load(context: ssl.SSLContext, pair: KeyPair) -> None:
+def load(context: ssl.SSLContext, pair: Keypair) -> None:
     """Let new connections of ``context`` be served with ``pair``; no file on a disk has the key."""
     descriptor = os.memfd_create("certificate")
     try:
@@ -285,3 +287,30 @@ def load(context: ssl.SSLContext, pair: KeyPair) -> None:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
+
+
+# The page of metrics: nothing for who may not read it ---------------------------------------------
+
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+def metrics_application(authorizer: Authorizer) -> web.Application:
+    """Return the web application; ``authorizer`` says who may read metrics, whatever the path."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            await authz.check_scraper(authorizer, request.headers.get("Authorization", ""))
+        except UnauthenticatedError as error:
+            raise web.HTTPUnauthorized(text=f"{error}\n", headers=_CHALLENGE) from error
+        except NotAuthorizedError as error:
+            raise web.HTTPForbidden(text=f"{error}\n") from error
+        return await handler(request)
+
+    app = web.Application(middlewares=[guard], client_max_size=1024)
+    app.router.add_get(authz.METRICS_PATH, _page)
+    return app
+
+
+async def _page(_: web.Request) -> web.StreamResponse:
+    return web.Response(body=metrics.page(), headers={"Content-Type": metrics.CONTENT_TYPE})

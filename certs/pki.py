@@ -1,15 +1,17 @@
-"""Keys, certificate authorities, certificates and requests: PEM in, PEM out, nothing kept.
+"""Keys, authorities, certificates, requests, bundles and kubeconfigs: bytes in, bytes out. Pure.
 
 Keys made here are on the curve P-256; those of others may be Ed25519 or RSA too. Certificates begin
 an hour before ``now``, because the clocks of two clusters differ, and none outlives the authority
 that signed it.
 """
 
+import base64
 import datetime as dt
 import ipaddress
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -17,7 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.plain import KeyPair as KeyPair  # noqa: PLC0414  # most who need one make it here
+from apis.authentication import certificates
+from apis.objects import Object
+from certs.keypair import Keypair as Keypair  # noqa: PLC0414  # most who need one make it here
 
 BACKDATED = dt.timedelta(hours=1)
 
@@ -50,7 +54,7 @@ def public_key(key: bytes) -> bytes:
 
 def new_ca(
     name: str, *, now: dt.datetime, lifetime: dt.timedelta, has_identifier: bool = True
-) -> KeyPair:
+) -> Keypair:
     """Return a new self-signed certificate authority that ends ``lifetime`` after ``now``.
 
     Without an identifier of its key it is as those of EKS are, and so is what it signs.
@@ -63,11 +67,11 @@ def new_ca(
     builder = builder.add_extension(
         x509.BasicConstraints(ca=True, path_length=None), critical=True
     ).add_extension(_usage(ca=True), critical=True)
-    return KeyPair(_certificate_pem(builder.sign(key, hashes.SHA256())), private_pem(key))
+    return Keypair(_certificate_pem(builder.sign(key, hashes.SHA256())), private_pem(key))
 
 
 def issue(  # noqa: PLR0913  # all by keyword, each a field of the certificate
-    ca: KeyPair,
+    ca: Keypair,
     *,
     common_name: str,
     organizations: Sequence[str] = (),
@@ -77,12 +81,12 @@ def issue(  # noqa: PLR0913  # all by keyword, each a field of the certificate
     client: bool = False,
     now: dt.datetime,
     lifetime: dt.timedelta,
-) -> KeyPair:
+) -> Keypair:
     """Return a new key and its certificate, signed by ``ca``, for servers, clients or both."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = Subject(common_name, tuple(organizations), tuple(dns), tuple(ips))
     leaf = _Leaf(subject, key.public_key(), server=server, client=client)
-    return KeyPair(_signed(ca, leaf, now, lifetime), private_pem(key))
+    return Keypair(_signed(ca, leaf, now, lifetime), private_pem(key))
 
 
 def new_csr(
@@ -104,7 +108,7 @@ def new_csr(
 
 
 def sign(  # noqa: PLR0913  # all but two by keyword, each a field of the certificate
-    ca: KeyPair, csr: bytes, *, server: bool = False, client: bool = False,
+    ca: Keypair, csr: bytes, *, server: bool = False, client: bool = False,
     now: dt.datetime, lifetime: dt.timedelta,
 ) -> bytes:  # fmt: skip
     """Return the certificate that ``ca`` gives to the request ``csr``, as PEM.
@@ -174,7 +178,7 @@ class _Leaf:
     client: bool
 
 
-def _signed(ca: KeyPair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) -> bytes:
+def _signed(ca: Keypair, leaf: _Leaf, now: dt.datetime, lifetime: dt.timedelta) -> bytes:
     issuer = _certificate(ca.certificate)
     end = min(now + lifetime, issuer.not_valid_after_utc)
     builder = (
@@ -329,3 +333,72 @@ def public_pem(key: PublicKey) -> bytes:
 
 def _certificate_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+# What clients trust: certificates of all authorities that may have signed -------------------------
+
+
+def merged_bundle(*bundles: bytes, now: dt.datetime) -> bytes:
+    """Return the certificates of all ``bundles`` as PEM, each once, in order, without ended ones.
+
+    What cannot be read is left out too: API servers refuse a bundle with one bad certificate.
+    """
+    found = dict.fromkeys(one for bundle in bundles for one in certificates(bundle))
+    return b"".join(one for one in found if not _has_ended(one, now))
+
+
+def _has_ended(certificate: bytes, now: dt.datetime) -> bool:
+    try:
+        return expiry(certificate) <= now
+    except ValueError:
+        return True
+
+
+# Kubeconfigs: one cluster, one user, everything inline. Source: docs/parity.md § 2.5 --------------
+
+KUBECONFIG_CONTEXT: Final = "default-context"
+
+
+@dataclass(frozen=True)
+class KubeconfigIdentity:
+    """Who connects to which cluster, and how."""
+
+    name: str
+    """Of the user entry: the name of the Identity."""
+    cluster_id: str
+    server: str
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+    namespace: str = ""
+    proxy_url: str = ""
+
+
+def kubeconfig(identity: KubeconfigIdentity) -> bytes:
+    """Return the kubeconfig of ``identity``; JSON, which every reader of YAML reads."""
+    cluster: Object = {
+        "server": identity.server,
+        "certificate-authority-data": _inline(identity.ca),
+    }
+    if identity.proxy_url:
+        cluster["proxy-url"] = identity.proxy_url
+    user = {
+        "client-certificate-data": _inline(identity.certificate),
+        "client-key-data": _inline(identity.key),
+    }
+    context = {"cluster": identity.cluster_id, "user": identity.name}
+    if identity.namespace:
+        context["namespace"] = identity.namespace
+    config: Object = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": identity.cluster_id, "cluster": cluster}],
+        "users": [{"name": identity.name, "user": user}],
+        "contexts": [{"name": KUBECONFIG_CONTEXT, "context": context}],
+        "current-context": KUBECONFIG_CONTEXT,
+    }
+    return json.dumps(config, indent=2).encode() + b"\n"
+
+
+def _inline(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

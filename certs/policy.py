@@ -10,20 +10,20 @@ from typing import Final, TypeAlias
 
 from apis import authentication
 from certs import pki
-from certs.pki import KeyPair
+from certs.pki import Keypair
 
 
 @dataclass(frozen=True)
 class Held:
     """A certificate with its key as found, and what it is held against."""
 
-    pair: KeyPair | None
+    pair: Keypair | None
     trusted: bytes = b""
     """A PEM bundle: one of these has to have signed it."""
     dns: tuple[str, ...] = ()
 
 
-Check: TypeAlias = Callable[[Held, KeyPair, dt.datetime], str | None]
+Check: TypeAlias = Callable[[Held, Keypair, dt.datetime], str | None]
 
 
 def reason_to_replace(held: Held, now: dt.datetime) -> str | None:
@@ -31,7 +31,7 @@ def reason_to_replace(held: Held, now: dt.datetime) -> str | None:
     return _first(_LEAF, held, now)
 
 
-def reason_to_replace_ca(pair: KeyPair | None, now: dt.datetime) -> str | None:
+def reason_to_replace_ca(pair: Keypair | None, now: dt.datetime) -> str | None:
     """Return why the authority ``pair`` has to be followed by another, None while it need not."""
     return _first(_AUTHORITY, Held(pair), now)
 
@@ -81,7 +81,7 @@ def is_served(held: Held, now: dt.datetime, settled: dt.timedelta) -> bool:
         return False
 
 
-def signer(authorities: Sequence[KeyPair], now: dt.datetime, settled: dt.timedelta) -> KeyPair:
+def signer(authorities: Sequence[Keypair], now: dt.datetime, settled: dt.timedelta) -> Keypair:
     """Return who signs now: the newest whose certificate all clients have had time to learn.
 
     Shape: ``authorities`` newest first, at least one. Where none is that old, the oldest signs.
@@ -104,25 +104,25 @@ def _first(checks: Sequence[Check], held: Held, now: dt.datetime) -> str | None:
         return "it cannot be read"
 
 
-def _key_mismatch(_held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+def _key_mismatch(_held: Held, pair: Keypair, _now: dt.datetime) -> str | None:
     fits = pki.fits_key(pair.certificate, pair.key)
     return None if fits else "its key is another one's"
 
 
-def _not_yet_valid(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
+def _not_yet_valid(_held: Held, pair: Keypair, now: dt.datetime) -> str | None:
     return "it begins later" if pki.started(pair.certificate) > now else None
 
 
-def _expires_soon(_held: Held, pair: KeyPair, now: dt.datetime) -> str | None:
+def _expires_soon(_held: Held, pair: Keypair, now: dt.datetime) -> str | None:
     return "two thirds of its life are over" if due(pair.certificate) <= now else None
 
 
-def _names_differ(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+def _names_differ(held: Held, pair: Keypair, _now: dt.datetime) -> str | None:
     same = set(pki.subject(pair.certificate).dns) == set(held.dns)
     return None if same else "it is for other names"
 
 
-def _not_trusted(held: Held, pair: KeyPair, _now: dt.datetime) -> str | None:
+def _not_trusted(held: Held, pair: Keypair, _now: dt.datetime) -> str | None:
     signed = (
         pki.is_signed_by(pair.certificate, ca) for ca in authentication.certificates(held.trusted)
     )

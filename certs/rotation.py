@@ -1,7 +1,8 @@
-"""Keeps the webhook's authority and serving certificate alive in two Secrets.
+"""Keeps the webhook's certificates alive in two Secrets, and tells API servers whom to trust.
 
 ``liqo-ca`` holds the authority with its key, which nobody else mounts; ``liqo-webhook-certs`` what
-the webhook serves with, and what API servers are told: whom to trust, and the door that is theirs.
+the webhook serves with, and what API servers are told, by ``clientConfig`` in both configurations:
+whom to trust, and the path of the one webhook that may write, which only they know.
 """
 
 import base64
@@ -12,16 +13,16 @@ import datetime as dt
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from prometheus_client import Gauge
 
 from apis import keys, objects
-from apis.objects import Key, Object, named
-from certs import bundle, pki, policy
-from certs.pki import KeyPair
+from apis.objects import Key, Kind, Object, named
+from certs import pki, policy
+from certs.pki import Keypair
 from certs.policy import Held
 from kube import metrics
 from kube.cluster import Cluster
@@ -32,12 +33,12 @@ CA_LIFETIME: Final = dt.timedelta(days=365)
 LEAF_LIFETIME: Final = dt.timedelta(days=30)
 SETTLED: Final = dt.timedelta(minutes=5)
 """What a new authority waits before it signs: all API servers have its certificate by then."""
-DOOR_BYTES: Final = 16
+SECRET_PATH_BYTES: Final = 16
 LOOK_AGAIN_S: Final = 3600.0
 LOOK_SOONEST_S: Final = 1.0
 
 _PAIRS: Final = (("tls.crt", "tls.key"), ("previous.crt", "previous.key"))
-_DOOR: Final = re.compile(rb"[0-9a-f]{32}")
+_SECRET_PATH: Final = re.compile(rb"[0-9a-f]{32}")
 _EXPIRY: Final = Gauge(
     "pyliqo_certs_expiry_timestamp_seconds",
     "When the stored certificate ends: authority, serving",
@@ -62,7 +63,7 @@ def _log(secret: Object, message: str) -> None:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RotationOptions:
     """For whom the certificate is, where it is kept, and how long it lives."""
 
     namespace: str = keys.LIQO_NAMESPACE
@@ -94,14 +95,14 @@ class RotationReconciler:
         self,
         cluster: Cluster,
         clock: Callable[[], dt.datetime],
-        settings: Settings | None = None,
+        settings: RotationOptions | None = None,
         *,
         alarm: Alarm = _log,
         known: Known = _nothing,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._settings = settings or Settings()
+        self._settings = settings or RotationOptions()
         self._alarm, self._known = alarm, known
         self._secret: Object = named(keys.SECRET, self._settings.certs_key)
         self._stored: dict[str, bytes] = {}
@@ -137,7 +138,7 @@ class RotationReconciler:
             _EXPIRY.labels(what).set(pki.expiry(certificate).timestamp())
             self._stored[what] = certificate
 
-    async def _authorities(self, now: dt.datetime) -> list[KeyPair]:
+    async def _authorities(self, now: dt.datetime) -> list[Keypair]:
         where = self._settings.ca_key
         secret = await self._cluster.get_live(keys.SECRET, where)
         held = authorities_in(secret, now)
@@ -156,7 +157,7 @@ class RotationReconciler:
         logger.info("Made certificate authority", extra={"secret": str(where), "reason": reason})
         return fresh
 
-    async def _leaf(self, where: Key, authorities: list[KeyPair], now: dt.datetime) -> bytes:
+    async def _leaf(self, where: Key, authorities: list[Keypair], now: dt.datetime) -> bytes:
         secret = await self._cluster.get_live(keys.SECRET, where)
         data = _data(secret)
         self._secret = secret or self._secret
@@ -167,14 +168,16 @@ class RotationReconciler:
         held = Held(pair, b"".join(ours), self._settings.dns)
         is_left = policy.is_served(held, now, self._settings.settled)
         before = b"" if is_left else data.get("ca.crt") or await self._known()
-        trusted = bundle.merge(*ours, before, now=now)
+        trusted = pki.merged_bundle(*ours, before, now=now)
         if not policy.is_settled(ours[0], now, self._settings.settled):
             held = dataclasses.replace(held, trusted=trusted)
         reason = policy.reason_to_replace(held, now)
         if reason or pair is None:
             pair = self._issued(authorities, now)
         wanted = {"ca.crt": trusted, "tls.crt": pair.certificate, "tls.key": pair.key}
-        wanted[keys.LABELLING_DOOR] = (door_in(secret) or secrets.token_hex(DOOR_BYTES)).encode()
+        wanted[keys.LABELLING_DOOR] = (
+            secret_path_in(secret) or secrets.token_hex(SECRET_PATH_BYTES)
+        ).encode()
         if wanted != data:
             await self._store(where, secret, wanted)
             fields = {"secret": str(where), "reason": reason or "the authorities changed"}
@@ -182,7 +185,7 @@ class RotationReconciler:
             self._note("serving", pair.certificate)
         return pair.certificate
 
-    def _issued(self, authorities: Sequence[KeyPair], now: dt.datetime) -> KeyPair:
+    def _issued(self, authorities: Sequence[Keypair], now: dt.datetime) -> Keypair:
         settings = self._settings
         return pki.issue(
             policy.signer(authorities, now, settings.settled),
@@ -210,7 +213,7 @@ class RotationReconciler:
         await self._cluster.patch(keys.SECRET, where, changes)
 
 
-def authorities_in(secret: Object | None, now: dt.datetime) -> list[KeyPair]:
+def authorities_in(secret: Object | None, now: dt.datetime) -> list[Keypair]:
     """Return the authorities in the Secret ``liqo-ca`` that hold at ``now``, the newest first."""
     data = _data(secret)
     pairs = (_pair(data, *names) for names in _PAIRS)
@@ -222,13 +225,13 @@ def trusted_in(secret: Object | None) -> bytes:
     return _data(secret).get("ca.crt", b"")
 
 
-def door_in(secret: Object | None) -> str:
+def secret_path_in(secret: Object | None) -> str:
     """Return the last segment of the path of the webhook that labels; empty without one."""
     found = _data(secret).get(keys.LABELLING_DOOR, b"")
-    return found.decode() if _DOOR.fullmatch(found) else ""
+    return found.decode() if _SECRET_PATH.fullmatch(found) else ""
 
 
-def _holds(pair: KeyPair, now: dt.datetime) -> bool:
+def _holds(pair: Keypair, now: dt.datetime) -> bool:
     try:
         begun = pki.started(pair.certificate) <= now < pki.expiry(pair.certificate)
         return begun and pki.fits_key(pair.certificate, pair.key)
@@ -236,16 +239,16 @@ def _holds(pair: KeyPair, now: dt.datetime) -> bool:
         return False
 
 
-def _authority_data(authorities: Sequence[KeyPair]) -> dict[str, bytes]:
+def _authority_data(authorities: Sequence[Keypair]) -> dict[str, bytes]:
     data: dict[str, bytes] = {}
     for (certificate, key), pair in zip(_PAIRS, authorities, strict=False):
         data |= {certificate: pair.certificate, key: pair.key}
     return data
 
 
-def _pair(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair | None:
+def _pair(data: Mapping[str, bytes], certificate: str, key: str) -> Keypair | None:
     found = data.get(certificate), data.get(key)
-    return KeyPair(found[0], found[1]) if found[0] and found[1] else None
+    return Keypair(found[0], found[1]) if found[0] and found[1] else None
 
 
 def _data(secret: Object | None) -> dict[str, bytes]:
@@ -254,3 +257,75 @@ def _data(secret: Object | None) -> dict[str, bytes]:
         return {name: base64.b64decode(value) for name, value in encoded.items()}
     except (binascii.Error, ValueError):
         return {}
+
+
+# What API servers are told ------------------------------------------------------------------------
+
+INJECTION_MANAGER: Final = "liqo-injection"
+
+
+class InjectionReconciler:
+    """Keeps what ``clientConfig`` says of one configuration equal to what is stored."""
+
+    def __init__(self, cluster: Cluster, kind: Kind, certs_key: Key) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._certs_key = certs_key
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring the configuration at ``key`` up to date; wait for an event while it is absent."""
+        configuration = await self._cluster.get(self._kind, key)
+        secret = await self._cluster.get(keys.SECRET, self._certs_key)
+        trusted = trusted_in(secret)
+        if configuration is None or not trusted:
+            return None
+        wanted = injected(self._kind, configuration, trusted, secret_path_in(secret))
+        if wanted is not None:
+            await self._cluster.apply(self._kind, wanted, manager=INJECTION_MANAGER)
+            fields = {"kind": self._kind.kind, "configuration": key.name}
+            logger.info("Injected certificate authorities", extra=fields)
+        return None
+
+
+async def trusted_by_api_servers(cluster: Cluster, kinds: Iterable[Kind], key: Key) -> bytes:
+    """Return whom the API servers trust at the webhooks of the configurations at ``key``."""
+    found = [await cluster.get_live(kind, key) for kind in kinds]
+    hooks = [hook for one in found if one for hook in one.get("webhooks") or []]
+    bundles = dict.fromkeys((hook.get("clientConfig") or {}).get("caBundle") for hook in hooks)
+    return b"".join(_decoded(bundle or "") for bundle in bundles)
+
+
+def _decoded(bundle: str) -> bytes:
+    try:
+        return base64.b64decode(bundle)
+    except binascii.Error:
+        return b""
+
+
+def injected(
+    kind: Kind, configuration: Object, trusted: bytes, secret_path: str = ""
+) -> Object | None:
+    """Return what to apply so that all webhooks are called right; None when they are. Pure."""
+    bundle = base64.b64encode(trusted).decode()
+    hooks = configuration.get("webhooks") or []
+    wanted = {
+        hook["name"]: {"caBundle": bundle, **_path(hook["name"], secret_path)} for hook in hooks
+    }
+    if all(_has(hook.get("clientConfig") or {}, wanted[hook["name"]]) for hook in hooks):
+        return None
+    key = Key("", configuration["metadata"]["name"])
+    applied = [{"name": name, "clientConfig": client} for name, client in wanted.items()]
+    return named(kind, key, webhooks=applied)
+
+
+def _path(hook: str, secret_path: str) -> Object:
+    """Return where the webhook that labels is called; of the others the manifests say it."""
+    if hook != keys.LABELLING_WEBHOOK or not secret_path:
+        return {}
+    return {"service": {"path": f"{keys.LABELLING_PATH}/{secret_path}"}}
+
+
+def _has(client: Object, wanted: Object) -> bool:
+    path = (client.get("service") or {}).get("path")
+    is_path = "service" not in wanted or path == wanted["service"]["path"]
+    return bool(is_path and client.get("caBundle") == wanted["caBundle"])

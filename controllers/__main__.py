@@ -18,7 +18,7 @@ from apis.networks import ListenAddress
 from apis.objects import Key
 from apis.offloading import OfferedClass
 from apis.resources import Resources
-from certs import scraped
+from certs import metricsserver
 from controllers import clusterid, objectquotas, vkoptions
 from controllers.authentication import nonce, renewal
 from controllers.authentication.identity import reconciler as identity
@@ -69,7 +69,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
     user_agent = f"pyliqo-controllers/{process.own_version()}"
     async with (
         client.connect(given.kubeconfig, user_agent=user_agent) as cluster,
-        scraped.served(given.metrics_address, cluster),
+        metricsserver.served(given.metrics_address, cluster),
     ):
         cluster_id = await clusterid.ensure(cluster, given.namespace)
         await vkoptions.ensure(cluster, given.namespace, given.identity)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from apis import keys
 from apis.objects import Key
-from certs import scraped
+from certs import metricsserver
 from kube import client, peer, process
 from kube.lease import Election
 from kube.process import Process
@@ -36,7 +36,7 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
     agent = f"pyliqo-kubelet/{process.own_version()}"
     async with (
         client.connect(chosen.kubeconfig, user_agent=agent) as home,
-        scraped.served(chosen.metrics_address, home),
+        metricsserver.served(chosen.metrics_address, home),
         peer.follow(home, secret, user_agent=agent) as provider,
     ):
         connected.append(True)

@@ -15,8 +15,8 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from certs import apart, plain
-from certs.plain import KeyPair
+from certs import childprocess, keypair
+from certs.keypair import Keypair
 from kube.clock import Deadline
 from kube.cluster import Cluster
 
@@ -46,7 +46,7 @@ class CertificateReconciler:
         *,
         node: str,
         address: str,
-        install: Callable[[KeyPair], Awaitable[None]],
+        install: Callable[[Keypair], Awaitable[None]],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,7 +65,7 @@ class CertificateReconciler:
         return await self._look(self._pending)
 
     async def _request(self) -> Pending:
-        request = await apart.request(self._node, ips=[self._address])
+        request = await childprocess.request(self._node, ips=[self._address])
         made = await self._cluster.create(
             keys.CERTIFICATE_SIGNING_REQUEST, _request(self._node, request.csr)
         )
@@ -82,7 +82,7 @@ class CertificateReconciler:
             return LOOK_S
         status: Object = objects.status(found)
         if issued := status.get("certificate"):
-            return await self._take(KeyPair(base64.b64decode(issued), pending.key))
+            return await self._take(Keypair(base64.b64decode(issued), pending.key))
         if reason := _denial(status):
             logger.warning("Serving certificate was denied", extra={"reason": reason})
             self._pending = None
@@ -90,9 +90,9 @@ class CertificateReconciler:
         self._pending = Pending(pending.name, pending.key, pending.looks + 1)
         return min(LOOK_S * (1 + pending.looks // 30), 60.0)
 
-    async def _take(self, pair: KeyPair) -> float:
+    async def _take(self, pair: Keypair) -> float:
         self._pending = None
-        renew_at = await apart.renewal(pair, self._clock())
+        renew_at = await childprocess.renewal(pair, self._clock())
         if renew_at is None:
             return DENIED_S
         await self._install(pair)
@@ -115,8 +115,8 @@ def _request(node: str, request: bytes) -> Object:
         },
         "spec": {
             "request": base64.b64encode(request).decode(),
-            "signerName": plain.SIGNER,
-            "usages": list(plain.USAGES),
+            "signerName": keypair.SIGNER,
+            "usages": list(keypair.USAGES),
         },
     }
 

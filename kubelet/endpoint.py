@@ -8,8 +8,8 @@ from typing import Any
 
 from apis import keys
 from apis.objects import Key, Object
+from certs.keypair import Keypair
 from certs.listener import Server
-from certs.plain import KeyPair
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -83,7 +83,7 @@ class Endpoint:
         await self._server.close()
         await self._likeness.close()
 
-    async def _certify(self, pair: KeyPair) -> None:
+    async def _certify(self, pair: Keypair) -> None:
         await self._apart.run(self._server.certify(pair))
 
     async def _trust(self, client_ca: str) -> None:

@@ -13,7 +13,7 @@ import click
 from apis import authentication, keys, naming
 from apis import objects as objects_
 from apis.objects import Key, Kind, Object
-from certs import kubeconfig, pki
+from certs import pki
 from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
@@ -202,8 +202,8 @@ async def peering_user_kubeconfig(
         await clusters.keep(side, kind, wanted)
     access = side.cluster.access
     provider = await peer_.cluster_id(side.cluster, liqo)
-    return kubeconfig.forge(
-        kubeconfig.Identity(
+    return pki.kubeconfig(
+        pki.KubeconfigIdentity(
             name=name,
             cluster_id=provider,
             server=access.server,

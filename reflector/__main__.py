@@ -18,7 +18,7 @@ from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import ENDPOINT_SLICE, KINDS, ReflectedKind
 from apis.reflectionpolicy import MetadataFilter
-from certs import scraped
+from certs import metricsserver
 from kube import client, flags, peer, process
 from kube.cluster import Cluster, LeaderOnlyCluster
 from kube.events import EventRecorder
@@ -67,7 +67,7 @@ async def _main(given: ReflectorOptions, process_: Process) -> None:
     process_.health.ready_when("peer", lambda: bool(connected))
     async with (
         client.connect(given.kubeconfig, user_agent=agent) as home,
-        scraped.served(given.metrics_address, home),
+        metricsserver.served(given.metrics_address, home),
         peer.follow(home, given.secret, user_agent=agent) as foreign,
     ):
         connected.append(foreign)

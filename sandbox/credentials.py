@@ -21,25 +21,25 @@ _NAMES: Final = (
 class Authorities:
     """Who signs in one cluster: everything, and the aggregator's own requests."""
 
-    cluster: pki.KeyPair
-    front_proxy: pki.KeyPair
+    cluster: pki.Keypair
+    front_proxy: pki.Keypair
     now: dt.datetime
 
-    def client(self, user: str, *groups: str) -> pki.KeyPair:
+    def client(self, user: str, *groups: str) -> pki.Keypair:
         """Return the identity of ``user``."""
         return pki.issue(
             self.cluster, common_name=user, organizations=groups, client=True,
             now=self.now, lifetime=LIFETIME,
         )  # fmt: skip
 
-    def server(self, name: str, dns: Iterable[str], ips: Iterable[str]) -> pki.KeyPair:
+    def server(self, name: str, dns: Iterable[str], ips: Iterable[str]) -> pki.Keypair:
         """Return the serving certificate for the given names and addresses."""
         return pki.issue(
             self.cluster, common_name=name, dns=tuple(dns), ips=tuple(ips), server=True,
             now=self.now, lifetime=LIFETIME,
         )  # fmt: skip
 
-    def aggregator(self) -> pki.KeyPair:
+    def aggregator(self) -> pki.Keypair:
         """Return the identity by which the API server passes requests on."""
         return pki.issue(
             self.front_proxy, common_name="front-proxy", client=True,
@@ -98,13 +98,13 @@ def write(path: Path, content: bytes) -> None:
     new.rename(path)
 
 
-def _write_pair(stem: Path, pair: pki.KeyPair) -> None:
+def _write_pair(stem: Path, pair: pki.Keypair) -> None:
     write(stem.with_name(f"{stem.name}.crt"), pair.certificate)
     write(stem.with_name(f"{stem.name}.key"), pair.key)
 
 
 def _kubeconfig(
-    cluster: str, server: str, authorities: Authorities, user: str, pair: pki.KeyPair
+    cluster: str, server: str, authorities: Authorities, user: str, pair: pki.Keypair
 ) -> bytes:
     text = documents.kubeconfig(
         cluster=cluster, server=server, ca=authorities.cluster.certificate,

@@ -53,7 +53,7 @@ def stop(site: Site) -> None:
 
 def _arguments(site: Site) -> list[str]:
     files = site.files
-    authority = pki.KeyPair(
+    authority = pki.Keypair(
         (files.pki / "ca.crt").read_bytes(), (files.pki / "ca.key").read_bytes()
     )
     now = dt.datetime.now(dt.UTC)
@@ -87,7 +87,7 @@ def _arguments(site: Site) -> list[str]:
     ]
 
 
-def _kubeconfig(site: Site, authority: pki.KeyPair, client: pki.KeyPair) -> dict[str, Any]:
+def _kubeconfig(site: Site, authority: pki.Keypair, client: pki.Keypair) -> dict[str, Any]:
     def encoded(content: bytes) -> str:
         return base64.b64encode(content).decode()
 

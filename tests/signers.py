@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator, Callable
 from apis import keys
 from apis.objects import Key, Object
 from certs import pki
-from certs.pki import KeyPair
+from certs.pki import Keypair
 from kube.cluster import Cluster, Selection
 from kube.informer import Change, Informer
 
 
 @contextlib.asynccontextmanager
 async def signing(
-    cluster: Cluster, ca: KeyPair, now: Callable[[], dt.datetime]
+    cluster: Cluster, ca: Keypair, now: Callable[[], dt.datetime]
 ) -> AsyncIterator[None]:
     """Sign every approved CertificateSigningRequest for as long as it says."""
     kind = keys.CERTIFICATE_SIGNING_REQUEST
@@ -41,7 +41,7 @@ async def signing(
             working.cancel()
 
 
-async def _sign(cluster: Cluster, key: Key, request: Object, ca: KeyPair, now: dt.datetime) -> None:
+async def _sign(cluster: Cluster, key: Key, request: Object, ca: Keypair, now: dt.datetime) -> None:
     status = request.get("status") or {}
     approved = any(one["type"] == "Approved" for one in status.get("conditions") or [])
     if not approved or status.get("certificate"):

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from apis import allowlist, nodeselector, podaffinity, providerpolicy
-from certs import csr, listener
+from certs import listener, requests
 from kube import kubeconfig, slim
 from kube.untrusted import decode, schemas
 from kubelet import mappings
@@ -95,7 +95,7 @@ BOUNDS: Final = {
     "bytes of reviews": (worker.HELD, worker.LARGE),
     "tokens of": (accounts.MAX_TOKENS,),
     "bytes of a kubeconfig": (kubeconfig.MAX_BYTES,),
-    "bytes of a certificate": (csr.MAX_BYTES,),
+    "bytes of a certificate": (requests.MAX_BYTES,),
     "virtual kubelet, metric agent": (*listener.ORDINARY, listener.ORDINARY.in_all // 2),
 }
 """Rows of docs/bounds.md by what they begin with, and the constants that they tell."""

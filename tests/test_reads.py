@@ -19,7 +19,7 @@ UNBOUNDED: Final = frozenset({"read", "json", "text"})
 STREAMED: Final = frozenset({"iter_any", "iter_chunked", "iter_chunks", "readany", "readline"})
 EXCEPTIONS: Final = {
     ("kube/wire.py", "iter_any"): "it is the place: ``whole`` and ``lines`` count what they take",
-    ("certs/helper.py", "readline"): "the pipe of a process of ours",
+    ("certs/childprocess.py", "readline"): "the pipe of a process of ours",
     ("kube/slim.py", "json"): "Packed.json, of an object that is there",
     ("kubelet/lookups.py", "json"): "Packed.json, of an object that is there",
     ("kubelet/tunnel.py", "read"): "http.client over bytes that ``Leg`` counted",

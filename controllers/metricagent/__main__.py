@@ -11,7 +11,7 @@ from typing import Any, Final
 from apis import keys, ownership
 from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
-from certs import scraped
+from certs import metricsserver
 from certs.listener import Server
 from controllers.metricagent.server import (
     Agent,
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         agent = f"pyliqo-metricagent/{process.own_version()}"
         async with (
             client.connect(settings.kubeconfig, user_agent=agent) as cluster,
-            scraped.served(settings.metrics_address, cluster),
+            metricsserver.served(settings.metrics_address, cluster),
         ):
             await MetricAgent(settings, cluster).run(daemon)
 

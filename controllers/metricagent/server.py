@@ -25,7 +25,7 @@ from aiohttp.typedefs import Handler
 from apis import authentication, keys, objects, prometheus
 from apis.networks import ListenAddress
 from apis.objects import Key, Object
-from certs import bundle, pki
+from certs import pki
 from controllers.metricagent import forge
 from kube import authz, errors, wire
 from kube.client import ClusterClient
@@ -209,7 +209,7 @@ class AgentCertificateReconciler:
         cluster: Cluster,
         *,
         service: Key,
-        install: Callable[[pki.KeyPair], Awaitable[None]],
+        install: Callable[[pki.Keypair], Awaitable[None]],
         clock: Callable[[], dt.datetime],
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -239,7 +239,9 @@ class AgentCertificateReconciler:
         found = await self._cluster.get_live(keys.API_SERVICE, key)
         if found is None or ca in authentication.certificates(had := _bundle(found)):
             return
-        trusted = authentication.certificates(bundle.merge(ca, had, now=now))[:MOST_AUTHORITIES]
+        trusted = authentication.certificates(pki.merged_bundle(ca, had, now=now))[
+            :MOST_AUTHORITIES
+        ]
         wanted = forge.injected(base64.b64encode(b"".join(trusted)).decode())
         wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
         wanted["metadata"]["uid"] = objects.uid(found)

@@ -12,7 +12,7 @@ from cryptography.x509.oid import AttributeOID, ExtendedKeyUsageOID, NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs import csr, serving
+from certs import requests
 
 IP = "10.1.2.3"
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -77,18 +77,18 @@ def of_another_key() -> bytes:
 
 
 def problems(pem: bytes, *, dns: Sequence[str] = ()) -> list[str]:
-    return csr.problems(
+    return requests.problems(
         pem, common_name="system:node:milan", organization="system:nodes", ips=[IP], dns=dns
     )
 
 
 def test_what_the_virtual_kubelet_sends_is_right() -> None:
-    assert problems(serving.request("milan", ips=[IP]).csr) == []
-    assert problems(serving.request("milan", ips=[IP], dns=["a"]).csr, dns=["a"]) == []
+    assert problems(requests.serving_request("milan", ips=[IP]).csr) == []
+    assert problems(requests.serving_request("milan", ips=[IP], dns=["a"]).csr, dns=["a"]) == []
 
 
 def test_the_key_is_the_requests_and_is_not_shown() -> None:
-    made = serving.request("milan", ips=[IP])
+    made = requests.serving_request("milan", ips=[IP])
     key = serialization.load_pem_private_key(made.key, None)
     form = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -254,7 +254,7 @@ def test_what_is_wrong_is_said(pem: bytes, problem: str) -> None:
 def test_rsa_keys_have_2048_to_4096_bits(bits: int, *, is_taken: bool) -> None:
     key = rsa.RSAPublicNumbers(65537, 2 ** (bits - 1) + 1).public_key()
 
-    assert csr.is_strong(key) is is_taken
+    assert requests.is_strong(key) is is_taken
 
 
 DER = x509.load_pem_x509_csr(RIGHT).public_bytes(serialization.Encoding.DER)

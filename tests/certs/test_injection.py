@@ -12,9 +12,8 @@ import pytest
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from certs import __main__ as main
-from certs import injection, pki
-from certs.injection import InjectionReconciler
-from certs.rotation import Settings
+from certs import pki, rotation
+from certs.rotation import InjectionReconciler, RotationOptions
 from kube import client, clock
 from kube.cluster import Cluster, Selection
 from kube.errors import ForbiddenError
@@ -91,10 +90,10 @@ async def test_the_rest_of_a_configuration_stays(plane: Plane, kind: Kind) -> No
         key = await configured(real, kind, name)
         before = await real.get_live(kind, key)
         assert before
-        wanted = injection.injected(kind, before, BUNDLE)
+        wanted = rotation.injected(kind, before, BUNDLE)
         assert wanted
 
-        after = await real.apply(kind, wanted, manager=injection.MANAGER)
+        after = await real.apply(kind, wanted, manager=rotation.INJECTION_MANAGER)
 
     for hooks in (before["webhooks"], after["webhooks"]):
         for one in hooks:
@@ -148,7 +147,7 @@ def test_only_a_difference_is_applied() -> None:
 
     def injected(*hooks: Object) -> Object | None:
         configuration = {"metadata": {"name": "liqo"}, "webhooks": list(hooks)}
-        return injection.injected(KINDS[0], configuration, BUNDLE)
+        return rotation.injected(KINDS[0], configuration, BUNDLE)
 
     assert injected(right) is None
     assert injected() is None
@@ -162,7 +161,7 @@ def test_only_a_difference_is_applied() -> None:
 @contextlib.asynccontextmanager
 async def following(
     cluster: Cluster,
-    settings: Settings,
+    settings: RotationOptions,
     name: str = keys.WEBHOOK_CONFIGURATION,
     now: Callable[[], dt.datetime] = clock.now,
 ) -> AsyncIterator[Process]:
@@ -184,7 +183,7 @@ async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespace: str) -> None:
     name = f"liqo-{secrets.token_hex(4)}"
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     wheres = [(kind, await configured(cluster, kind, name)) for kind in KINDS]
 
     async def is_injected() -> bool:
@@ -216,7 +215,7 @@ async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespac
 
 
 async def test_users_are_told_of_a_certificate_that_is_not_renewed() -> None:
-    cluster, settings = FakeCluster(), Settings()
+    cluster, settings = FakeCluster(), RotationOptions()
 
     async def is_stored() -> bool:
         return await cluster.get_live(keys.SECRET, settings.certs_key) is not None
@@ -251,14 +250,14 @@ async def test_one_manager_owns_every_bundle(plane: Plane) -> None:
             key = await configured(real, kind, name)
             before = await real.get_live(kind, key)
             assert before
-            wanted = injection.injected(kind, before, BUNDLE)
+            wanted = rotation.injected(kind, before, BUNDLE)
             assert wanted
 
-            after = await real.apply(kind, wanted, manager=injection.MANAGER)
+            after = await real.apply(kind, wanted, manager=rotation.INJECTION_MANAGER)
 
             owners = [
                 one["manager"]
                 for one in after["metadata"]["managedFields"]
                 if "f:caBundle" in str(one["fieldsV1"])
             ]
-            assert owners == [injection.MANAGER]
+            assert owners == [rotation.INJECTION_MANAGER]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from certs import kubeconfig, pki
-from certs.kubeconfig import Identity
+from certs import pki
+from certs.pki import KubeconfigIdentity
 from kube import kubeconfig as reader
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -15,8 +15,8 @@ CA = pki.new_ca("ca", now=NOW, lifetime=dt.timedelta(days=1))
 LEAF = pki.issue(CA, common_name="rome", client=True, now=NOW, lifetime=dt.timedelta(hours=1))
 
 
-def identity(**rest: str) -> Identity:
-    return Identity(
+def identity(**rest: str) -> KubeconfigIdentity:
+    return KubeconfigIdentity(
         name="controlplane-milan",
         cluster_id="milan",
         server="https://10.0.0.1:6443",
@@ -28,7 +28,7 @@ def identity(**rest: str) -> Identity:
 
 
 def test_the_layout_is_that_of_the_documents() -> None:
-    found = json.loads(kubeconfig.forge(identity(namespace="liqo-tenant-rome")))
+    found = json.loads(pki.kubeconfig(identity(namespace="liqo-tenant-rome")))
 
     assert found["current-context"] == "default-context"
     (context,) = found["contexts"]
@@ -49,7 +49,7 @@ def test_the_layout_is_that_of_the_documents() -> None:
 
 @pytest.mark.parametrize("rest", [{}, {"namespace": "x"}, {"proxy_url": "http://10.0.0.9:8080"}])
 def test_the_strict_reader_takes_it(rest: dict[str, str]) -> None:
-    found = reader.parse(kubeconfig.forge(identity(**rest)))
+    found = reader.parse(pki.kubeconfig(identity(**rest)))
 
     assert found.server == "https://10.0.0.1:6443"
     assert (found.ca, found.certificate, found.key) == (CA.certificate, LEAF.certificate, LEAF.key)

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import x25519
 
 from certs import pki
-from certs.pki import KeyPair, Subject
+from certs.pki import Keypair, Subject
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 
 
 @pytest.fixture(scope="module", name="ca")
-def make_ca() -> KeyPair:
+def make_ca() -> Keypair:
     return pki.new_ca("pyliqo-ca", now=NOW, lifetime=10 * DAY)
 
 
@@ -33,7 +33,7 @@ def purposes(certificate: bytes) -> set[str]:
     return {purpose.dotted_string for purpose in found}
 
 
-def test_an_authority_may_sign_and_nothing_else_may(ca: KeyPair) -> None:
+def test_an_authority_may_sign_and_nothing_else_may(ca: Keypair) -> None:
     leaf = pki.issue(ca, common_name="leaf", client=True, now=NOW, lifetime=DAY)
     assert extension(ca.certificate, x509.BasicConstraints) == x509.BasicConstraints(
         ca=True, path_length=None
@@ -43,7 +43,7 @@ def test_an_authority_may_sign_and_nothing_else_may(ca: KeyPair) -> None:
     )
 
 
-def test_a_leaf_names_its_subject(ca: KeyPair) -> None:
+def test_a_leaf_names_its_subject(ca: Keypair) -> None:
     pair = pki.issue(
         ca, common_name="webhook", organizations=["one", "two"], dns=["a.svc", "b"],
         ips=["10.0.0.1", "::1"], server=True, now=NOW, lifetime=DAY,
@@ -61,31 +61,31 @@ def test_a_leaf_names_its_subject(ca: KeyPair) -> None:
     ],
 )
 def test_a_leaf_serves_only_its_purpose(
-    ca: KeyPair, *, server: bool, client: bool, wanted: set[str]
+    ca: Keypair, *, server: bool, client: bool, wanted: set[str]
 ) -> None:
     pair = pki.issue(ca, common_name="x", server=server, client=client, now=NOW, lifetime=DAY)
     assert purposes(pair.certificate) == wanted
 
 
-def test_a_leaf_begins_an_hour_early_and_ends_in_time(ca: KeyPair) -> None:
+def test_a_leaf_begins_an_hour_early_and_ends_in_time(ca: Keypair) -> None:
     pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
     assert pki.started(pair.certificate) == NOW - dt.timedelta(hours=1)
     assert pki.expiry(pair.certificate) == NOW + DAY
 
 
-def test_a_leaf_never_outlives_its_authority(ca: KeyPair) -> None:
+def test_a_leaf_never_outlives_its_authority(ca: Keypair) -> None:
     pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=100 * DAY)
     assert pki.expiry(pair.certificate) == pki.expiry(ca.certificate) == NOW + 10 * DAY
 
 
-def test_key_and_certificate_belong_together(ca: KeyPair) -> None:
+def test_key_and_certificate_belong_together(ca: Keypair) -> None:
     one = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
     other = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
     assert pki.fits_key(one.certificate, one.key)
     assert not pki.fits_key(one.certificate, other.key)
 
 
-def test_only_the_authority_that_signed_is_recognised(ca: KeyPair) -> None:
+def test_only_the_authority_that_signed_is_recognised(ca: Keypair) -> None:
     other = pki.new_ca("pyliqo-ca", now=NOW, lifetime=DAY)  # the same name, another key
     pair = pki.issue(ca, common_name="x", client=True, now=NOW, lifetime=DAY)
     assert pki.is_signed_by(pair.certificate, ca.certificate)
@@ -93,7 +93,7 @@ def test_only_the_authority_that_signed_is_recognised(ca: KeyPair) -> None:
     assert pki.is_signed_by(ca.certificate, ca.certificate)
 
 
-def test_a_request_is_signed_as_it_asks(ca: KeyPair) -> None:
+def test_a_request_is_signed_as_it_asks(ca: Keypair) -> None:
     key = pki.new_key()
     csr = pki.new_csr(key, common_name="rome", organizations=["liqo.io"], dns=["x"], ips=["::1"])
     certificate = pki.sign(ca, csr, client=True, now=NOW, lifetime=DAY)
@@ -103,7 +103,7 @@ def test_a_request_is_signed_as_it_asks(ca: KeyPair) -> None:
     assert pki.is_signed_by(certificate, ca.certificate)
 
 
-def test_a_request_for_another_key_is_refused(ca: KeyPair) -> None:
+def test_a_request_for_another_key_is_refused(ca: Keypair) -> None:
     csr = pki.new_csr(pki.new_key(), common_name="rome")
     request = x509.load_pem_x509_csr(csr).public_bytes(serialization.Encoding.DER)
     forged = x509.load_der_x509_csr(request.replace(b"rome", b"ropa"))
@@ -114,7 +114,7 @@ def test_a_request_for_another_key_is_refused(ca: KeyPair) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"", b"-----BEGIN CERTIFICATE REQUEST-----\nAA==\n", b"\xff"])
-def test_what_is_no_request_is_refused(ca: KeyPair, nonsense: bytes) -> None:
+def test_what_is_no_request_is_refused(ca: Keypair, nonsense: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         pki.sign(ca, nonsense, client=True, now=NOW, lifetime=DAY)
 
@@ -129,11 +129,11 @@ def test_a_key_that_signs_nothing_is_refused() -> None:
         pki.new_csr(key, common_name="rome")
 
 
-def test_a_key_is_never_shown(ca: KeyPair) -> None:
+def test_a_key_is_never_shown(ca: Keypair) -> None:
     assert "PRIVATE" not in repr(ca)
 
 
-def test_openssl_agrees(ca: KeyPair, tmp_path: Path) -> None:
+def test_openssl_agrees(ca: Keypair, tmp_path: Path) -> None:
     pair = pki.issue(
         ca, common_name="x", dns=["liqo-webhook.liqo.svc"], ips=[str(ipaddress.ip_address(1))],
         server=True, now=NOW, lifetime=DAY,

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from certs import bundle, pki, policy
-from certs.pki import KeyPair
+from certs import pki, policy
+from certs.pki import Keypair
 from certs.policy import Held
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -16,7 +16,7 @@ CA = pki.new_ca("one", now=NOW, lifetime=365 * DAY)
 OTHER = pki.new_ca("two", now=NOW, lifetime=365 * DAY)
 
 
-def leaf(ca: KeyPair = CA, now: dt.datetime = NOW, dns: tuple[str, ...] = DNS) -> KeyPair:
+def leaf(ca: Keypair = CA, now: dt.datetime = NOW, dns: tuple[str, ...] = DNS) -> Keypair:
     return pki.issue(ca, common_name="webhook", dns=dns, server=True, now=now, lifetime=30 * DAY)
 
 
@@ -33,16 +33,16 @@ LEAF = leaf()
         pytest.param(LEAF, NOW - DAY, "begins later", id="clock went back"),
         pytest.param(LEAF, NOW - dt.timedelta(minutes=30), None, id="clock went back a little"),
         pytest.param(None, NOW, "there is none", id="none"),
-        pytest.param(KeyPair(b"x", b"y"), NOW, "cannot be read", id="garbage"),
-        pytest.param(KeyPair(LEAF.certificate[:99], LEAF.key), NOW, "cannot be read", id="cut"),
-        pytest.param(KeyPair(LEAF.certificate, b""), NOW, "cannot be read", id="no key"),
-        pytest.param(KeyPair(LEAF.certificate, OTHER.key), NOW, "another one's", id="wrong key"),
+        pytest.param(Keypair(b"x", b"y"), NOW, "cannot be read", id="garbage"),
+        pytest.param(Keypair(LEAF.certificate[:99], LEAF.key), NOW, "cannot be read", id="cut"),
+        pytest.param(Keypair(LEAF.certificate, b""), NOW, "cannot be read", id="no key"),
+        pytest.param(Keypair(LEAF.certificate, OTHER.key), NOW, "another one's", id="wrong key"),
         pytest.param(leaf(dns=("x.liqo.svc",)), NOW, "other names", id="names"),
         pytest.param(leaf(OTHER), NOW, "no authority", id="signer"),
     ],
 )
 def test_the_reason_to_replace_a_leaf(
-    pair: KeyPair | None, at: dt.datetime, reason: str | None
+    pair: Keypair | None, at: dt.datetime, reason: str | None
 ) -> None:
     found = policy.reason_to_replace(Held(pair, CA.certificate, DNS), at)
 
@@ -55,12 +55,12 @@ def test_the_reason_to_replace_a_leaf(
         (CA, NOW + 200 * DAY, None),
         (CA, NOW + 250 * DAY, "two thirds"),
         (CA, NOW - DAY, "begins later"),
-        (KeyPair(CA.certificate, OTHER.key), NOW, "another one's"),
+        (Keypair(CA.certificate, OTHER.key), NOW, "another one's"),
         (None, NOW, "there is none"),
     ],
 )
 def test_the_reason_to_replace_an_authority(
-    pair: KeyPair | None, at: dt.datetime, reason: str | None
+    pair: Keypair | None, at: dt.datetime, reason: str | None
 ) -> None:
     found = policy.reason_to_replace_ca(pair, at)
 
@@ -116,8 +116,8 @@ def test_a_bundle_holds_old_and_new_once_and_nothing_that_ended() -> None:
     text = b"# a comment\r\n" + old.replace(b"\n", b"\r\n")
     bad = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
-    merged = bundle.merge(new, ended + text + bad, old, CA.key, now=NOW)
+    merged = pki.merged_bundle(new, ended + text + bad, old, CA.key, now=NOW)
 
     assert merged == new + old
-    assert bundle.merge(merged, now=NOW) == merged
-    assert bundle.merge(b"", now=NOW) == b""
+    assert pki.merged_bundle(merged, now=NOW) == merged
+    assert pki.merged_bundle(b"", now=NOW) == b""

@@ -13,7 +13,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from certs import pki
-from certs.rotation import Settings
+from certs.rotation import RotationOptions
 from kube import client
 from kube.client import ClusterClient
 from sandbox import controlplane
@@ -60,7 +60,7 @@ async def running(
         yield ports
 
 
-async def stored(cluster: ClusterClient, settings: Settings) -> tuple[Object, Object] | None:
+async def stored(cluster: ClusterClient, settings: RotationOptions) -> tuple[Object, Object] | None:
     found = [
         await cluster.get_live(keys.SECRET, key) for key in (settings.ca_key, settings.certs_key)
     ]
@@ -70,7 +70,7 @@ async def stored(cluster: ClusterClient, settings: Settings) -> tuple[Object, Ob
 async def test_processes_that_boot_at_once_agree_on_one_authority(
     cluster: ClusterClient, plane: Plane, namespace: str, tmp_path: Path
 ) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     token = await scraping.reader(cluster)
     async with running(plane.kubeconfig, namespace, tmp_path, REPLICAS) as ports:
         for port in ports:

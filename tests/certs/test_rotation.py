@@ -11,7 +11,7 @@ import pytest
 from apis import authentication, keys
 from apis.objects import Key, Object
 from certs import pki, policy, rotation
-from certs.rotation import RotationReconciler, Settings
+from certs.rotation import RotationOptions, RotationReconciler
 from kube import metrics
 from kube.cluster import Cluster
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError
@@ -37,7 +37,7 @@ async def data(cluster: Cluster, key: Key) -> dict[str, bytes]:
     return {name: base64.b64decode(value) for name, value in found["data"].items()}
 
 
-async def secrets(cluster: Cluster, settings: Settings) -> list[Object | None]:
+async def secrets(cluster: Cluster, settings: RotationOptions) -> list[Object | None]:
     where = (settings.ca_key, settings.certs_key)
     return [await cluster.get_live(keys.SECRET, key) for key in where]
 
@@ -45,7 +45,7 @@ async def secrets(cluster: Cluster, settings: Settings) -> list[Object | None]:
 async def test_the_first_look_makes_both_and_the_second_writes_nothing(
     cluster: Cluster, namespace: str
 ) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     reconciler = RotationReconciler(cluster, Clock(), settings)
 
     again_s = await reconciler.reconcile(settings.certs_key)
@@ -65,7 +65,7 @@ async def test_the_first_look_makes_both_and_the_second_writes_nothing(
 async def test_the_door_stays_and_one_that_is_gone_or_wrong_is_made_anew(
     cluster: Cluster, namespace: str, broken: bytes | None
 ) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     reconciler = RotationReconciler(cluster, Clock(), settings)
     await reconciler.reconcile(settings.certs_key)
     first = await data(cluster, settings.certs_key)
@@ -83,7 +83,7 @@ async def test_the_door_stays_and_one_that_is_gone_or_wrong_is_made_anew(
 
 
 async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     replicas = [RotationReconciler(cluster, Clock(), settings) for _ in range(5)]
 
     async def boot(replica: RotationReconciler) -> None:
@@ -103,7 +103,7 @@ async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) ->
 
 
 async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, namespace: str) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     reconciler = RotationReconciler(cluster, clock, settings)
     leaves, authorities = set(), set()
@@ -115,7 +115,7 @@ async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, names
         leaves.add(served["tls.crt"])
         authorities.add((await data(cluster, settings.ca_key))["tls.crt"])
         # Anybody who still has the bundle of the look before trusts what is served now, and before.
-        pair = pki.KeyPair(served["tls.crt"], served["tls.key"])
+        pair = pki.Keypair(served["tls.crt"], served["tls.key"])
         held = policy.Held(pair, trusted_before, settings.dns)
         if trusted_before:
             assert policy.reason_to_replace(held, clock.now) is None
@@ -129,7 +129,7 @@ async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, names
 async def test_a_lost_leaf_and_a_lost_authority_are_made_anew(
     cluster: Cluster, namespace: str
 ) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
@@ -154,7 +154,7 @@ async def test_an_authority_is_replaced_by_deleting_it_and_nobody_is_refused(
     cluster: Cluster, namespace: str
 ) -> None:
     """Webhooks serve what was stored before for a while, and API servers trust what was."""
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
@@ -179,7 +179,7 @@ async def test_both_secrets_that_are_gone_refuse_nobody(cluster: Cluster, namesp
 
     Only the configurations still say what that is.
     """
-    settings, clock, injected = Settings(namespace=namespace), Clock(), [b""]
+    settings, clock, injected = RotationOptions(namespace=namespace), Clock(), [b""]
 
     async def known() -> bytes:
         return injected[-1]
@@ -210,7 +210,7 @@ async def test_what_ended_while_nobody_renewed_it_is_made_again_at_once(
     cluster: Cluster, namespace: str, away: dt.timedelta
 ) -> None:
     """A leaf, or the authority, too."""
-    settings, clock = Settings(namespace=namespace), Clock()
+    settings, clock = RotationOptions(namespace=namespace), Clock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
 
@@ -236,7 +236,7 @@ async def test_a_clock_that_is_wrong_for_a_while_breaks_no_trust(
     cluster: Cluster, namespace: str, off: dt.timedelta
 ) -> None:
     """W16. A new bundle is in force before webhooks serve what it came with, and trusts both."""
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     reconciler = RotationReconciler(cluster, clock, settings)
     seen = []
@@ -254,7 +254,7 @@ async def test_what_was_made_a_day_ahead_is_made_again_at_once(
     cluster: Cluster, namespace: str
 ) -> None:
     """W16: no API server trusts an authority that begins tomorrow."""
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     clock.now = NOW + DAY
     reconciler = RotationReconciler(cluster, clock, settings)
@@ -274,7 +274,7 @@ def holds(certificate: bytes, now: dt.datetime) -> bool:
 
 
 async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace: str) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     reconciler = RotationReconciler(cluster, Clock(), settings)
     await reconciler.reconcile(settings.certs_key)
     garbage = {"data": {"tls.crt": "AAAA", "tls.key": None, "more": "AAAA"}}
@@ -288,7 +288,7 @@ async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace
 
 
 async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: str) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
     clock = Clock()
     first, second = (RotationReconciler(cluster, clock, settings) for _ in range(2))
     await first.reconcile(settings.certs_key)
@@ -309,7 +309,7 @@ async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: 
 
 async def test_a_certificate_that_is_not_renewed_is_told_from_two_thirds_of_its_life_on() -> None:
     cluster, clock, told = FakeCluster(), Clock(), list[tuple[Object, str]]()
-    settings = Settings()
+    settings = RotationOptions()
 
     def alarm(secret: Object, message: str) -> None:
         told.append((secret, message))
@@ -342,7 +342,7 @@ async def test_a_certificate_that_is_not_renewed_is_told_from_two_thirds_of_its_
 
 
 async def test_when_certificates_end_is_measured(cluster: Cluster, namespace: str) -> None:
-    settings = Settings(namespace=namespace)
+    settings = RotationOptions(namespace=namespace)
 
     await RotationReconciler(cluster, Clock(), settings).reconcile(settings.certs_key)
 

@@ -22,7 +22,7 @@ from apis import keys, naming
 from apis.networks import ListenAddress
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
-from certs import scraped
+from certs import metricsserver
 from controllers.offloading.virtualnode.forge import rights
 from kube import client, memory
 from kube.client import ClusterClient
@@ -76,7 +76,10 @@ async def test_connections_are_bounded_and_who_may_do_nothing_keeps_none() -> No
     """X9: anybody on the network of pods reaches the port."""
     cluster = FakeCluster()
     context = ssl._create_unverified_context()  # noqa: S323, SLF001  # nobody can know it
-    async with scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port, asyncio.timeout(60):
+    async with (
+        metricsserver.served(ListenAddress("127.0.0.1", 0), cluster) as port,
+        asyncio.timeout(60),
+    ):
 
         async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             return await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -104,7 +107,7 @@ async def test_who_is_refused_is_told_what_to_do_and_answers_are_remembered() ->
     cluster = FakeCluster()
     cluster.answers[keys.TOKEN_REVIEW] = knows
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
-    async with scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port:
+    async with metricsserver.served(ListenAddress("127.0.0.1", 0), cluster) as port:
         nobody = await scraping.page(port)
         wrong = await scraping.page(port, "wrong")
         other = await scraping.page(port, "other")
@@ -130,7 +133,7 @@ async def test_half_open_and_slow_connections_keep_nobody_out() -> None:
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = lets
     before = descriptors()
     async with (
-        scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port,
+        metricsserver.served(ListenAddress("127.0.0.1", 0), cluster) as port,
         flood.held(port),
     ):
         assert (await scraping.page(port, "scraper"))[0] == 200
@@ -148,7 +151,7 @@ async def test_what_is_no_http_leaves_little_behind(
     gc.disable()
     try:
         async with (
-            scraped.served(ListenAddress("127.0.0.1", 0), FakeCluster()) as port,
+            metricsserver.served(ListenAddress("127.0.0.1", 0), FakeCluster()) as port,
             daemon.serve("127.0.0.1"),
         ):
             for _ in range(3 * memory.CONNECTIONS):
@@ -175,7 +178,7 @@ async def test_no_request_makes_it_fail(
     tls = None if is_probed else ssl._create_unverified_context()  # noqa: S323, SLF001
     daemon, found = Process("tests", 0), set()
     async with (
-        scraped.served(ListenAddress("127.0.0.1", 0), cluster) as port,
+        metricsserver.served(ListenAddress("127.0.0.1", 0), cluster) as port,
         daemon.serve("127.0.0.1"),
     ):
         asked = daemon.port if is_probed else port
@@ -189,7 +192,7 @@ async def test_no_request_makes_it_fail(
 
 
 async def test_without_an_address_nothing_is_served() -> None:
-    async with scraped.served(None, FakeCluster()) as port:
+    async with metricsserver.served(None, FakeCluster()) as port:
         assert port == 0
 
 

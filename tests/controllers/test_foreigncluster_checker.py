@@ -17,8 +17,8 @@ from yarl import URL
 
 from apis import keys
 from apis.objects import Key, named
-from certs import kubeconfig, listener, pki
-from certs.pki import KeyPair
+from certs import listener, pki
+from certs.pki import Keypair
 from controllers.peers.foreigncluster.checker import Checker, ProviderSource
 from kube import clock
 from kube.cluster import Cluster
@@ -222,7 +222,7 @@ async def test_where_no_websocket_passes_a_plain_watch_is_held() -> None:
         assert told.empty(), "it answers, so a broken watch is no outage"
 
 
-def by_tls(ca: KeyPair, answer: Answer) -> contextlib.AbstractAsyncContextManager[str]:
+def by_tls(ca: Keypair, answer: Answer) -> contextlib.AbstractAsyncContextManager[str]:
     """Answer by TLS, by a certificate of ``ca``."""
     pair = pki.issue(
         ca, common_name="s", ips=["127.0.0.1"], server=True, now=clock.now(), lifetime=A_DAY
@@ -230,10 +230,10 @@ def by_tls(ca: KeyPair, answer: Answer) -> contextlib.AbstractAsyncContextManage
     return serving(answer, listener.tls(pair, ""))
 
 
-def identity(ca: KeyPair, server: str) -> bytes:
+def identity(ca: Keypair, server: str) -> bytes:
     """Return a kubeconfig for ``server``."""
     pair = pki.issue(ca, common_name="me", client=True, now=clock.now(), lifetime=A_DAY)
-    who = kubeconfig.Identity(
+    who = pki.KubeconfigIdentity(
         "me", "milan", server, ca.certificate, pair.certificate, pair.key, "tenant"
     )
-    return kubeconfig.forge(who)
+    return pki.kubeconfig(who)

@@ -62,11 +62,11 @@ class Rig:
     """The agent on a port, and the authorities that sign those who come."""
 
     server: Server
-    serving: pki.KeyPair
-    proxies: pki.KeyPair
+    serving: pki.Keypair
+    proxies: pki.Keypair
     asked: list[str] = field(default_factory=list)
 
-    def tls(self, ca: pki.KeyPair | None, name: str = "front-proxy") -> ssl.SSLContext:
+    def tls(self, ca: pki.Keypair | None, name: str = "front-proxy") -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=self.serving.certificate.decode())
         if ca:
             made = pki.issue(ca, common_name=name, client=True, now=now(), lifetime=DAY)
@@ -262,7 +262,7 @@ class Replica:
     async def look(self) -> None:
         await self._reconciler.reconcile(keys.METRICS_API)
 
-    async def _install(self, pair: pki.KeyPair) -> None:
+    async def _install(self, pair: pki.Keypair) -> None:
         if await self._cluster.get(keys.API_SERVICE, keys.METRICS_API):
             assert await is_trusted(self._cluster, pair.certificate)
         self.served.append(pair.certificate)

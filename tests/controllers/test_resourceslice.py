@@ -10,7 +10,7 @@ import pytest
 from apis import keys, naming, objects, slices
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
-from certs import csr, identity, pki
+from certs import identity, pki, requests
 from controllers import watches
 from controllers.authentication.issuing.issuer import LOOK_S, AdvertisedEndpoint, Issuer
 from controllers.granting.resourceslice import forge
@@ -92,7 +92,7 @@ async def test_a_slice_written_by_hand_gets_all_that_it_needs_to_be_sent(
     assert obj["spec"]["providerClusterID"] == consumer.milan
     request = base64.b64decode(obj["spec"]["csr"])
     user = naming.quota_name("mypool", "rome")
-    assert csr.problems(request, common_name=user, organization="rome") == []
+    assert requests.problems(request, common_name=user, organization="rome") == []
     assert identity.is_key_of(request, pki.public_key(KEY))
     before = len(consumer.cluster.writes)
     await consumer.loop.reconcile(consumer.where)

@@ -29,7 +29,7 @@ BARE_PEM: Final = BARE_CA.certificate.decode()
 OLD_CA: Final = pki.new_ca("milan", now=NOW - 30 * DAY, lifetime=DAY)
 
 
-def proof(ca: pki.KeyPair = CA, *, now: dt.datetime = NOW, **names: Any) -> pki.KeyPair:
+def proof(ca: pki.Keypair = CA, *, now: dt.datetime = NOW, **names: Any) -> pki.Keypair:
     names = names or {"ips": ["127.0.0.1"]}
     return pki.issue(ca, common_name="127.0.0.1", server=True, now=now, lifetime=DAY, **names)
 
@@ -79,7 +79,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    pair: pki.KeyPair, server: Server | None = None, *, oldest: bool = False
+    pair: pki.Keypair, server: Server | None = None, *, oldest: bool = False
 ) -> AsyncIterator[tuple[Server, int]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listener.load(context, pair)
@@ -93,7 +93,7 @@ async def serving(
         yield server, listening.sockets[0].getsockname()[1]
 
 
-def identity(port: int, ca: pki.KeyPair = CA) -> credentials.Access:
+def identity(port: int, ca: pki.Keypair = CA) -> credentials.Access:
     own = pki.issue(CA, common_name="vk", client=True, now=NOW, lifetime=DAY)
     text = documents.kubeconfig(
         cluster="milan", server=f"https://127.0.0.1:{port}", ca=ca.certificate, user="vk",
@@ -102,7 +102,7 @@ def identity(port: int, ca: pki.KeyPair = CA) -> credentials.Access:
     return credentials.from_kubeconfig(text.encode())
 
 
-async def ask(port: int, ca: pki.KeyPair = CA) -> object:
+async def ask(port: int, ca: pki.Keypair = CA) -> object:
     async with client.connect(identity(port, ca), user_agent="t") as cluster:
         return await cluster.get_live(keys.POD, Key("shop", "web"))
 
@@ -173,7 +173,7 @@ LISTENERS: Final[dict[str, Callable[[str], ssl.SSLContext]]] = {
 
 @pytest.mark.parametrize("listens", LISTENERS)
 def test_a_listener_verifies_clients_of_an_authority_without_key_identifiers(listens: str) -> None:
-    def come(ca: pki.KeyPair, now: dt.datetime = NOW, *, client: bool = True) -> None:
+    def come(ca: pki.Keypair, now: dt.datetime = NOW, *, client: bool = True) -> None:
         context = credentials.trusting(CA.certificate)
         own = pki.issue(
             ca, common_name="api", client=client, server=not client, now=now, lifetime=DAY

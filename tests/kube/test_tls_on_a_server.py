@@ -26,7 +26,7 @@ DAY: Final = dt.timedelta(days=1)
 class Front(Toll):
     """It passes on to the API server whatever is said to it, by a certificate of its own."""
 
-    def __init__(self, plane: Plane, pair: pki.KeyPair) -> None:
+    def __init__(self, plane: Plane, pair: pki.Keypair) -> None:
         super().__init__(plane, lambda: None, is_whole=False)
         self._pair = pair
 
@@ -36,7 +36,7 @@ class Front(Toll):
         return context
 
 
-async def ask(plane: Plane, pair: pki.KeyPair, directory: Path, namespace: str) -> None:
+async def ask(plane: Plane, pair: pki.Keypair, directory: Path, namespace: str) -> None:
     """Ask for a ConfigMap by a kubeconfig that trusts the authority of the API server."""
     front, path = Front(plane, pair), directory / "front.kubeconfig"
     async with front.open():

@@ -41,7 +41,7 @@ class Rig:
     remote: FakeCluster
     server: Server
     apart: Apart
-    ca: pki.KeyPair
+    ca: pki.Keypair
     namespaces: Namespaces
     pods: dict[Key, PodHere]
     """What the cache has of the node's pods."""
@@ -66,7 +66,7 @@ class Rig:
         ):
             return answer.status, await answer.text()
 
-    def context(self, who: str | None, ca: pki.KeyPair | None = None) -> ssl.SSLContext:
+    def context(self, who: str | None, ca: pki.Keypair | None = None) -> ssl.SSLContext:
         """Return the client's side."""
         context = ssl.create_default_context(cadata=self.ca.certificate.decode())
         if who:

@@ -107,7 +107,7 @@ class Site:
         if self.process and self.process.returncode is None:
             await self.kill(signal.SIGKILL)
 
-    async def sign(self) -> pki.KeyPair | None:
+    async def sign(self) -> pki.Keypair | None:
         """Approve and sign what the process asks for; return the authority, None if it did not."""
         kind = keys.CERTIFICATE_SIGNING_REQUEST
         labels = f"{keys.VIRTUAL_NODE_LABEL}={self.name}"
@@ -125,7 +125,7 @@ class Site:
             return ca
         return None
 
-    async def health(self, ca: pki.KeyPair) -> int:
+    async def health(self, ca: pki.Keypair) -> int:
         """Return what /healthz answers to nobody in particular; 0 for nothing."""
         context = ssl.create_default_context(cadata=ca.certificate.decode())
         url = f"https://127.0.0.1:{self.port}/healthz"

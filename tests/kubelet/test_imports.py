@@ -123,7 +123,7 @@ async def test_a_virtual_node_imports_what_it_works_with_and_nothing_else(pod: P
     reflector = await pod.start("reflector")
     processes = {"kubelet": kubelet, "reflector": reflector}
     try:
-        authorities: list[pki.KeyPair] = []
+        authorities: list[pki.Keypair] = []
 
         async def is_served() -> bool:
             authorities.extend(filter(None, [] if authorities else [await site.sign()]))

@@ -52,7 +52,7 @@ async def prepared(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
 
 async def test_its_api_is_served_once_its_certificate_is_signed(site: Site) -> None:
     await site.start()
-    authorities: list[pki.KeyPair] = []
+    authorities: list[pki.Keypair] = []
 
     async def is_signed() -> bool:
         authorities.extend(filter(None, [await site.sign()]))

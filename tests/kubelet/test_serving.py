@@ -248,7 +248,7 @@ class Signing:
     """A reconciler of the certificate, and the authority that may sign."""
 
     cluster: FakeCluster = field(default_factory=FakeCluster)
-    installed: list[pki.KeyPair] = field(default_factory=list)
+    installed: list[pki.Keypair] = field(default_factory=list)
     now: dt.datetime = NOW
     set_back: dt.timedelta = dt.timedelta()
     life: dt.timedelta = 3 * DAY
@@ -263,7 +263,7 @@ class Signing:
     def monotonic(self) -> float:
         return (self.now + self.set_back).timestamp()
 
-    async def _install(self, pair: pki.KeyPair) -> None:
+    async def _install(self, pair: pki.Keypair) -> None:
         self.installed.append(pair)
 
     async def reconcile(self) -> float:
@@ -340,7 +340,7 @@ async def test_a_clock_that_is_wrong_while_it_is_issued_leaves_no_certificate_to
         assert len(signing.requests()) <= 12 / 4 + 2 + 3, "at most three while the clock is wrong"
 
 
-def holds(pair: pki.KeyPair, now: dt.datetime) -> bool:
+def holds(pair: pki.Keypair, now: dt.datetime) -> bool:
     return pki.started(pair.certificate) <= now < pki.expiry(pair.certificate)
 
 

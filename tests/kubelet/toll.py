@@ -159,10 +159,10 @@ def call(request: web.Request) -> Call:
 DAY = dt.timedelta(days=1)
 
 
-def authority(plane: Plane) -> pki.KeyPair:
+def authority(plane: Plane) -> pki.Keypair:
     """Return who signs for the API server."""
     stem: Path = plane.files.pki / "ca"
-    return pki.KeyPair(stem.with_suffix(".crt").read_bytes(), stem.with_suffix(".key").read_bytes())
+    return pki.Keypair(stem.with_suffix(".crt").read_bytes(), stem.with_suffix(".key").read_bytes())
 
 
 async def _passed_back(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from apis import keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
-from certs import identity, kubeconfig, pki
+from certs import identity, pki
 from kube import credentials
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
@@ -55,8 +55,8 @@ def test_a_tenant_is_believed_about_what_it_says_now_only() -> None:
 
 def test_a_kubeconfig_of_before_is_not_taken_for_the_one_of_a_new_certificate() -> None:
     def secret(certificate: bytes) -> Object:
-        data = kubeconfig.forge(
-            kubeconfig.Identity(
+        data = pki.kubeconfig(
+            pki.KubeconfigIdentity(
                 name="us", cluster_id="milan", server="https://milan", ca=b"ca",
                 certificate=certificate, key=b"key",
             )

@@ -56,7 +56,7 @@ def opened(found: Installed, consumer: str, **spec: object) -> str:
 def kubeconfig(found: Installed, user: User, directory: Path) -> Path:
     """Return a kubeconfig with a certificate of ``user``, as peering would give one."""
     own = found.plane.files.pki
-    ca = pki.KeyPair((own / "ca.crt").read_bytes(), (own / "ca.key").read_bytes())
+    ca = pki.Keypair((own / "ca.crt").read_bytes(), (own / "ca.key").read_bytes())
     pair = pki.issue(
         ca, common_name=user.name, organizations=user.groups, client=True,
         now=clock.now(), lifetime=dt.timedelta(hours=2),

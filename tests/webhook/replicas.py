@@ -25,7 +25,7 @@ import aiohttp
 from apis import keys
 from apis.objects import Key, Object, named
 from certs import __main__ as certs
-from certs.rotation import Settings
+from certs.rotation import RotationOptions
 from kube import clock, credentials
 from kube.client import ClusterClient
 from kube.cluster import Selection
@@ -217,7 +217,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def certified(
-    service: Service, settings: Settings, now: Callable[[], dt.datetime] = clock.now
+    service: Service, settings: RotationOptions, now: Callable[[], dt.datetime] = clock.now
 ) -> AsyncIterator[None]:
     """Keep Secret and caBundle of ``service`` as ``python -m certs`` does."""
     daemon = Process("certs", 0)
@@ -234,7 +234,7 @@ async def certified(
 
 @contextlib.asynccontextmanager
 async def filling(
-    cluster: ClusterClient, settings: Settings, on_change: Callable[[dict[str, bytes]], None]
+    cluster: ClusterClient, settings: RotationOptions, on_change: Callable[[dict[str, bytes]], None]
 ) -> AsyncIterator[None]:
     """Tell what the Secret of the serving certificate holds, first and whenever it changes."""
     key = settings.certs_key

@@ -12,7 +12,7 @@ from pathlib import Path
 from apis import keys
 from apis.objects import Object
 from certs import pki
-from certs.pki import KeyPair
+from certs.pki import Keypair
 from kube import clock
 from tests.webhook.reviews import body
 
@@ -25,7 +25,7 @@ DOOR = "0123456789abcdef" * 2
 """What ends the path of the webhook that labels."""
 
 
-def leaf() -> KeyPair:
+def leaf() -> Keypair:
     return pki.issue(
         CA,
         common_name="webhook",
@@ -37,7 +37,7 @@ def leaf() -> KeyPair:
     )
 
 
-def store(directory: Path, pair: KeyPair) -> None:
+def store(directory: Path, pair: Keypair) -> None:
     """Replace all files as a Secret volume does: all at once, by a link."""
     version = directory / pair.certificate[-60:-30].hex()
     version.mkdir(parents=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from apis import keys
-from certs import kubeconfig, pki
-from certs.pki import KeyPair
-from certs.rotation import Settings
+from certs import pki
+from certs.pki import Keypair
+from certs.rotation import RotationOptions
 from kube import client, clock
 from sandbox import controlplane
 from sandbox.controlplane import Plane
@@ -35,16 +35,16 @@ NAME = "kube-apiserver"
 POD = {"metadata": {"name": "web"}, "spec": {"containers": []}}
 
 
-def identity(ca: KeyPair, name: str) -> KeyPair:
+def identity(ca: Keypair, name: str) -> Keypair:
     return pki.issue(
         ca, common_name=name, client=True, now=clock.now(), lifetime=dt.timedelta(hours=2)
     )
 
 
-def configuration(directory: Path, pair: KeyPair) -> Path:
+def configuration(directory: Path, pair: Keypair) -> Path:
     """Write what makes an API server show ``pair`` to the webhook; return the file to name."""
     directory.mkdir()
-    entry = json.loads(kubeconfig.forge(identity_of(pair)))["users"][0]["user"]
+    entry = json.loads(pki.kubeconfig(identity_of(pair)))["users"][0]["user"]
     service = f"{keys.WEBHOOK_SERVICE}.{NAMESPACE}.svc:{keys.WEBHOOK_PORT}"
     users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": service, "user": entry}]}
     (directory / "webhooks").write_text(json.dumps(users))
@@ -69,21 +69,21 @@ def configuration(directory: Path, pair: KeyPair) -> Path:
     return found
 
 
-def identity_of(pair: KeyPair) -> kubeconfig.Identity:
-    return kubeconfig.Identity(
+def identity_of(pair: Keypair) -> pki.KubeconfigIdentity:
+    return pki.KubeconfigIdentity(
         name=NAME, cluster_id="", server="", ca=b"", certificate=pair.certificate, key=pair.key
     )
 
 
 @pytest.fixture(scope="module")
-def ca() -> KeyPair:
+def ca() -> Keypair:
     return pki.new_ca(
         "api servers", now=clock.now(), lifetime=dt.timedelta(hours=3), has_identifier=False
     )
 
 
 @pytest.fixture(scope="module")
-def known(ca: KeyPair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+def known(ca: Keypair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Yield an API server that shows a certificate to the webhook."""
     directory = tmp_path_factory.mktemp("known")
     config = configuration(directory / "admission", identity(ca, NAME))
@@ -102,12 +102,12 @@ def crds() -> list[Path]:
 
 @pytest.fixture
 async def replica(
-    known: Plane, ca: KeyPair, replicas: list[Replica], tmp_path: Path
+    known: Plane, ca: Keypair, replicas: list[Replica], tmp_path: Path
 ) -> AsyncIterator[tuple[Service, Replica]]:
     """Yield a replica that answers only API servers that ``ca`` vouches for, and its Service."""
     authority = tmp_path / "client-ca"
     authority.write_bytes(ca.certificate)
-    settings = Settings(namespace=NAMESPACE)
+    settings = RotationOptions(namespace=NAMESPACE)
     async with client.connect(known.kubeconfig) as real:
         service, first = Service(real, NAMESPACE), replicas[0]
         await service.create()
@@ -120,7 +120,7 @@ async def replica(
 
 
 async def test_only_the_api_server_is_answered(
-    known: Plane, ca: KeyPair, replica: tuple[Service, Replica], tmp_path: Path
+    known: Plane, ca: Keypair, replica: tuple[Service, Replica], tmp_path: Path
 ) -> None:
     service, served = replica
     load = Load(known.kubeconfig, await service.offloaded())
@@ -129,7 +129,7 @@ async def test_only_the_api_server_is_answered(
         await load.more(50)
     stranger = pki.new_ca("somebody", now=clock.now(), lifetime=dt.timedelta(hours=3))
 
-    def status(path: str, pair: KeyPair | None) -> int:
+    def status(path: str, pair: Keypair | None) -> int:
         return posted(served.port, path, pair, tmp_path)
 
     assert load.failures == []
@@ -141,7 +141,7 @@ async def test_only_the_api_server_is_answered(
     assert await served.is_ready()
 
 
-def posted(port: int, path: str, pair: KeyPair | None, directory: Path) -> int:
+def posted(port: int, path: str, pair: Keypair | None, directory: Path) -> int:
     """Return the status of a review that is posted to ``path`` by the bearer of ``pair``."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

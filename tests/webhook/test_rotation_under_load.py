@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from apis import authentication
-from certs.rotation import Settings
+from certs.rotation import RotationOptions
 from kube import clock
 from sandbox.controlplane import Plane
 from tests.kube.running import until_so
@@ -62,7 +62,7 @@ async def test_rotations_under_load_fail_no_admission(
 ) -> None:
     """Lives of seconds: a leaf ends after 1, an authority after 15."""
     now, pair = Clock(), (replicas[0], replicas[1])
-    settings = Settings(
+    settings = RotationOptions(
         namespace=service.namespace,
         ca_lifetime=15 * SECOND,
         leaf_lifetime=1.5 * SECOND,
@@ -112,7 +112,7 @@ async def has(volumes: Volumes, leaves: int) -> bool:
 
 
 def check(
-    pair: tuple[Replica, Replica], known: bytes, settings: Settings, leaves: list[bytes]
+    pair: tuple[Replica, Replica], known: bytes, settings: RotationOptions, leaves: list[bytes]
 ) -> None:
     """Shake hands with both as an API server that trusts ``known``."""
     served = [replica.handshake(known, settings.dns[0]) for replica in pair]

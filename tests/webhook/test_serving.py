@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from apis import keys, resources
-from certs import kubeconfig, pki
-from certs.pki import KeyPair
+from certs import pki
+from certs.pki import Keypair
 from kube import clock
 from sandbox import controlplane
 from tests import flood
@@ -36,7 +36,7 @@ def free_port() -> int:
 def nowhere(directory: Path) -> Path:
     """Return a kubeconfig of an API server that is not there."""
     user = pki.issue(CA, common_name="us", client=True, now=clock.now(), lifetime=DAY)
-    identity = kubeconfig.Identity(
+    identity = pki.KubeconfigIdentity(
         name="us",
         cluster_id="nowhere",
         server=f"https://127.0.0.1:{free_port()}",
@@ -45,7 +45,7 @@ def nowhere(directory: Path) -> Path:
         key=user.key,
     )
     path = directory / "kubeconfig"
-    path.write_bytes(kubeconfig.forge(identity))
+    path.write_bytes(pki.kubeconfig(identity))
     return path
 
 
@@ -127,7 +127,7 @@ def test_a_half_written_certificate_is_not_served(own: Served) -> None:
     before = own.certificate()
     broken = leaf()
 
-    store(own.tls, KeyPair(broken.certificate, leaf().key))
+    store(own.tls, Keypair(broken.certificate, leaf().key))
     assert own.certificate() == before
 
     (own.tls / "current" / "tls.crt").write_bytes(broken.certificate[:100])

@@ -11,7 +11,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, named
-from certs.rotation import Settings
+from certs.rotation import RotationOptions
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 async def volumes(service: Service, replicas: list[Replica]) -> AsyncIterator[None]:
     """Register the Service, make its certificates and fill the volumes of all replicas."""
-    settings = Settings(namespace=service.namespace)
+    settings = RotationOptions(namespace=service.namespace)
 
     def fill(data: dict[str, bytes]) -> None:
         for replica in replicas:

@@ -10,7 +10,7 @@ from typing import Final
 from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Identity, IdentityType
 from apis.objects import Key, Object
-from certs import kubeconfig, pki
+from certs import pki
 
 KIND: Final = keys.IDENTITY
 SERVER_CHANGED: Final = "ServerChanged"
@@ -56,8 +56,8 @@ def check(identity: Identity, key: bytes) -> None:
 
 def config(identity: Identity, key: bytes) -> bytes:
     params = identity.params
-    return kubeconfig.forge(
-        kubeconfig.Identity(
+    return pki.kubeconfig(
+        pki.KubeconfigIdentity(
             name=identity.name,
             cluster_id=identity.cluster_id,
             server=params.api_server,

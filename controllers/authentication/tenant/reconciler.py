@@ -10,7 +10,7 @@ from typing import Final
 from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
 from apis.objects import Key, Kind, Object
-from certs import csr, identity
+from certs import identity, requests
 from controllers import objectquotas, watches, writes
 from controllers.authentication.issuing.forge import CertificateRequest
 from controllers.authentication.issuing.issuer import IssuedCertificate, Issuer, NoAddressError
@@ -337,7 +337,7 @@ class TenantReconciler:
 
 
 def _check_request(tenant: Tenant) -> None:
-    problems = csr.problems(
+    problems = requests.problems(
         tenant.csr, common_name=tenant.cluster_id, organization=keys.PEER_ORGANIZATION
     )
     if problems:

@@ -20,7 +20,7 @@ from apis import (
 )
 from apis.authentication import AuthParams, Tenant
 from apis.objects import Key, Object
-from certs import csr, identity, pki
+from certs import identity, pki, requests
 from controllers.authentication.issuing.forge import CertificateRequest
 
 _MOST_NAME: Final = 317
@@ -74,7 +74,7 @@ def _is_request(spec: Object, user: str, consumer: str, key: bytes) -> bool:
         found = authentication.decoded(spec, "csr")
     except ValueError:
         return False
-    if csr.problems(found, common_name=user, organization=consumer):
+    if requests.problems(found, common_name=user, organization=consumer):
         return False
     return identity.is_key_of(found, pki.public_key(key))
 
@@ -198,7 +198,7 @@ def problem(obj: Object, tenant: Tenant) -> str:
     except ValueError as error:
         return f"spec.{error}"
     user = naming.quota_name(name, consumer)
-    if found := csr.problems(request, common_name=user, organization=consumer):
+    if found := requests.problems(request, common_name=user, organization=consumer):
         return f"spec.csr: {'; '.join(found)}"
     if tenant.has_handshake and not identity.is_key_of(request, tenant.public_key):
         return "spec.csr: its key is not the one that the tenant proved to have: peer again"

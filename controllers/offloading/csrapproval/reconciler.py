@@ -8,7 +8,7 @@ from typing import Final
 from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
-from certs import csr
+from certs import requests as certificate_requests
 from controllers import watches
 from controllers.manager import Manager, Setup
 from controllers.offloading.csrapproval import forge
@@ -83,7 +83,7 @@ def _findings(
         return ["it was not signed by the token of a pod of this virtual kubelet"]
     return [
         *forge.usage_problems(request),
-        *csr.problems(
+        *certificate_requests.problems(
             forge.pem(request),
             common_name=naming.serving_name(virtual_node.name),
             organization=forge.ORGANIZATION,

@@ -13,7 +13,7 @@ USAGES: Final = ("digital signature", "server auth")
 
 
 @dataclass(frozen=True)
-class KeyPair:
+class Keypair:
     """A certificate and its private key, both PEM; never logged, never shown."""
 
     certificate: bytes

@@ -1,8 +1,10 @@
-"""Whether a certificate request asks for exactly what it may, byte for byte. Pure.
+"""Certificate requests: whether one asks for exactly what it may, and those of servers. Pure.
 
-Source: docs/parity.md SEC-A8, SEC-C3; Kubernetes, "Certificates and Certificate Signing Requests".
+Source: docs/parity.md § 2.5, "VK serving"; SEC-A8, SEC-C3; Kubernetes, "Certificates and
+Certificate Signing Requests", signer ``kubernetes.io/kubelet-serving``.
 """
 
+import datetime as dt
 import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -13,7 +15,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+from apis import naming
 from certs import pki
+from certs.keypair import ORGANIZATION as ORGANIZATION  # noqa: PLC0414  # read with the rest
+from certs.keypair import SIGNER as SIGNER  # noqa: PLC0414
+from certs.keypair import USAGES as USAGES  # noqa: PLC0414
+from certs.keypair import Keypair, ServingRequest
 
 MAX_BYTES: Final = 8 * 1024
 RSA_BITS: Final = range(2048, 4097)
@@ -119,3 +126,28 @@ def _extension_problems(
 
 def _shown(names: Sequence[x509.GeneralName]) -> str:
     return ", ".join(str(getattr(name, "value", name)) for name in names) or "none"
+
+
+# Certificates that processes serve with -----------------------------------------------------------
+
+OWN_LIFETIME: Final = dt.timedelta(days=365)
+
+
+def serving_request(node: str, *, ips: Sequence[str], dns: Sequence[str] = ()) -> ServingRequest:
+    """Return a new key and the request for the certificate with which ``node`` serves its API.
+
+    Raises:
+        ValueError: one of ``ips`` is no address.
+    """
+    key = pki.new_key()
+    name = naming.serving_name(node)
+    csr = pki.new_csr(key, common_name=name, organizations=[ORGANIZATION], dns=dns, ips=ips)
+    return ServingRequest(csr, key)
+
+
+def own_certificate(name: str, *, now: dt.datetime) -> Keypair:
+    """Return a certificate for the server ``name``, by an authority whose key is forgotten."""
+    ca = pki.new_ca(f"{name[:50]}-ca", now=now, lifetime=OWN_LIFETIME)
+    return pki.issue(
+        ca, common_name=name[:64], dns=[name], server=True, now=now, lifetime=OWN_LIFETIME
+    )

@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 
 from apis.networks import ListenAddress
-from certs import apart
+from certs import childprocess
 from kube.authz import Authorizer
 from kube.cluster import Cluster
 
@@ -24,13 +24,13 @@ async def served(address: ListenAddress | None, cluster: Cluster) -> AsyncIterat
     if address is None:
         yield 0
         return
-    from certs import metricspage  # noqa: PLC0415  # the web framework, see above
-    from certs.listener import Most, Server  # noqa: PLC0415
+    # The web framework, see above.
+    from certs.listener import Most, Server, metrics_application  # noqa: PLC0415
 
-    page = metricspage.application(Authorizer(cluster))
+    page = metrics_application(Authorizer(cluster))
     server = Server(page, address.port, address.host or None, most=Most(in_all=128, of_source=32))
     await server.trust("")
-    await server.certify(await apart.own(socket.gethostname()))
+    await server.certify(await childprocess.own(socket.gethostname()))
     try:
         yield server.port
     finally:
