@@ -71,7 +71,8 @@ def is_of_a_pod(call: audit.Call) -> bool:
 def ready_s(pod: Object) -> float | None:
     """Return after how many seconds the pod was Ready, None if it is not."""
     status = pod.get("status", {})
-    ready = next((one for one in status.get("conditions", []) if one["type"] == "Ready"), {})
+    conditions: list[Object] = status.get("conditions", [])
+    ready = next((one for one in conditions if one["type"] == "Ready"), {})
     if ready.get("status") != "True":
         return None
     since, began = ready["lastTransitionTime"], status["startTime"]
