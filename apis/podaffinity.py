@@ -33,7 +33,7 @@ MOST: Final = 16
 FOREIGN: Final = "reaches over pods of others"
 
 
-def complaints(value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+def complaints(_name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the affinity of a pod."""
     affinity = validation.struct(value, "spec.pod.affinity")
     yield from _unknown(affinity, FIELDS, "affinity")

@@ -1,16 +1,23 @@
-"""What becomes of each field of a PodSpec on a virtual node: one row a field.
+"""What becomes of each field of a PodSpec: what a consumer sends of it, what a provider allows.
 
-A row is wanted for whatever the API version has: a test compares the table with the OpenAPI
-document of an API server. Source: docs/parity.md § 5.5.2, 5.5.3; Kubernetes API reference, PodSpec.
+One row a field; a test compares the table with the OpenAPI document of an API server. What the
+virtual kubelet makes is allowed there, and a field without a row is refused.
+Source: docs/parity.md § 3.8, 5.5.2, 5.5.3; SEC-A1 to SEC-A3; Kubernetes API reference, PodSpec.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import keys, objects, resources, validation
+from apis import keys, objects, podaffinity, podsecurity, podvolumes, resources, validation
 from apis.objects import Object
+from apis.providerpolicy import MAX_GRACE_S, PodPolicy
+from apis.validation import DeniedError
+
+Check: TypeAlias = Callable[[str, Any, Object, PodPolicy], Iterator[str]]
+"""Yields what is wrong with the value of the field of that name; sees the whole spec."""
+DEFAULT_ACCOUNT: Final = "default"
 
 
 class PodFieldFate(Enum):
@@ -23,12 +30,131 @@ class PodFieldFate(Enum):
     REFUSED = "refused"
 
 
+class ProviderField(NamedTuple):
+    """The verdict of a provider on a field, in words, and how it is reached."""
+
+    verdict: str
+    check: Check
+
+
+# What a provider checks ---------------------------------------------------------------------------
+
+_MUST_NOT: Final = "must not be set"
+
+
+def _any(_name: str, _value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    yield from ()
+
+
+def _never(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    if value not in ("", [], {}):
+        yield f"{name} {_MUST_NOT}"
+
+
+def _boolean(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield f"{name} must be a boolean"
+
+
+def _scheduler(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    if value not in ("", "default-scheduler"):
+        yield f"{name} {_MUST_NOT}"
+
+
+def _grace(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+    if not isinstance(value, int) or not 0 <= value <= policy.max_grace_s:
+        yield f"{name} must be from 0 to {policy.max_grace_s}"
+
+
+def _priority_class(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+    class_ = validation.text(value, f"spec.pod.{name}")
+    if class_ and class_ not in policy.priority_classes:
+        yield f"{name} {class_!r} is not offered"
+
+
+def _runtime_class(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+    class_ = validation.text(value, f"spec.pod.{name}")
+    if class_ and policy.runtime_classes is not None and class_ not in policy.runtime_classes:
+        yield f"{name} {class_!r} is not offered"
+
+
+def _account(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+    account = validation.text(value, f"spec.pod.{name}")
+    if account in ("", DEFAULT_ACCOUNT):
+        return
+    if spec.get("automountServiceAccountToken") is not True:
+        yield f"{name} {account!r} goes with automountServiceAccountToken: true only"
+    if policy.service_accounts is not None and account not in policy.service_accounts:
+        yield f"{name} {account!r} is not offered"
+
+
+def _token(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+    if value is False:
+        return
+    if value is not True:
+        yield f"{name} must be a boolean"
+    account = spec.get("serviceAccountName") or DEFAULT_ACCOUNT
+    if policy.service_accounts is not None and account not in policy.service_accounts:
+        yield f"{name} must be false: account {account!r} is not offered"
+
+
+def _tolerations(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+    is_taken = tolerable(spec, policy.tolerations, policy.kept_tolerations)
+    for index, toleration in enumerate(validation.structs(value, f"spec.pod.{name}")):
+        path = f"{name}[{index}]"
+        key = validation.text(toleration.get("key"), f"spec.pod.{path}.key")
+        if not is_taken(toleration):
+            every = "every taint, those of control planes and virtual nodes included"
+            yield f"{path} tolerates {key or every}, which keeps nodes for others"
+
+
+def _containers(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    known = EPHEMERAL if name == "ephemeralContainers" else CONTAINER
+    for index, container in enumerate(validation.structs(value, f"spec.pod.{name}")):
+        path = f"{name}[{index}]"
+        yield from _unknown(container, known, path)
+        where = f"{path}.securityContext"
+        context = validation.struct(container.get("securityContext"), f"spec.pod.{where}")
+        yield from _unknown(context, CONTAINER_CONTEXT, where)
+
+
+def _context(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+    yield from _unknown(validation.struct(value, f"spec.pod.{name}"), POD_CONTEXT, name)
+
+
+def _unknown(part: Object, known: frozenset[str], path: str) -> Iterator[str]:
+    for name in part.keys() - known:
+        yield f"{path}.{name} is not known to this version of pyliqo"
+
+
+_COMMON_CONTEXT: Final = frozenset([
+    "appArmorProfile", "runAsGroup", "runAsNonRoot", "runAsUser", "seLinuxOptions",
+    "seccompProfile", "windowsOptions",
+])  # fmt: skip
+CONTAINER_CONTEXT: Final = _COMMON_CONTEXT | frozenset([
+    "allowPrivilegeEscalation", "capabilities", "privileged", "procMount", "readOnlyRootFilesystem",
+])  # fmt: skip
+POD_CONTEXT: Final = _COMMON_CONTEXT | frozenset([
+    "fsGroup", "fsGroupChangePolicy", "seLinuxChangePolicy", "supplementalGroups",
+    "supplementalGroupsPolicy", "sysctls",
+])  # fmt: skip
+
+# The table ----------------------------------------------------------------------------------------
+
+_ALLOWED: Final = ProviderField("allowed", _any)
+_REFUSED: Final = ProviderField("refused", _never)
+_WITHIN_LEVEL: Final = ProviderField("allowed within the Pod Security level", _containers)
+
+
 class PodField(NamedTuple):
-    """One field: what is done, a word on it, and which values are refused."""
+    """One field: what is done, a word on it, what its provider says, and which values are refused.
+
+    ``note`` says of a field that may be refused what to do instead.
+    """
 
     fate: PodFieldFate
     note: str = ""
-    """For a field that may be refused: what to do instead."""
+    provider: ProviderField = _ALLOWED
     is_refused: Callable[[Any], bool] = lambda _value: False
 
 
@@ -38,29 +164,41 @@ def _is_set(value: Any) -> bool:
 
 _SENT: Final = PodField(PodFieldFate.SENT)
 _NEVER: Final = PodField(
-    PodFieldFate.MADE, "false: a pod never shares what a node of the provider has"
+    PodFieldFate.MADE,
+    "false: a pod never shares what a node of the provider has",
+    ProviderField("true only with ProviderPolicy podSecurityLevel privileged", _boolean),
 )
 _SCHEDULER: Final = PodField(
-    PodFieldFate.HERE, "it refers to the scheduler and the nodes of the consumer"
+    PodFieldFate.HERE, "it refers to the scheduler and the nodes of the consumer", _REFUSED
 )
 
 FIELDS: Final[Mapping[str, PodField]] = {
     "activeDeadlineSeconds": PodField(PodFieldFate.SENT, "followed while it runs"),
     "affinity": PodField(
-        PodFieldFate.MADE, "by `offloadingPatch` and `liqo.io/anti-affinity-preset`"
+        PodFieldFate.MADE,
+        "by `offloadingPatch` and `liqo.io/anti-affinity-preset`",
+        ProviderField("over pods of its own twins, unless opened", podaffinity.complaints),
     ),
     "automountServiceAccountToken": PodField(
-        PodFieldFate.MADE, "false, unless `liqo.io/api-server-support: remote`"
+        PodFieldFate.MADE,
+        "false, unless `liqo.io/api-server-support: remote`",
+        ProviderField("true in mode Remote, unless narrowed", _token),
     ),
-    "containers": PodField(PodFieldFate.CHANGED, "see below; images and resources are followed"),
+    "containers": PodField(
+        PodFieldFate.CHANGED, "see below; images and resources are followed", _WITHIN_LEVEL
+    ),
     "dnsConfig": PodField(
         PodFieldFate.CHANGED, "a search domain of the namespace becomes that of its twin"
     ),
     "dnsPolicy": _SENT,
     "enableServiceLinks": _SENT,
-    "ephemeralContainers": PodField(PodFieldFate.SENT, "followed while it runs"),
+    "ephemeralContainers": PodField(
+        PodFieldFate.SENT,
+        "followed while it runs",
+        ProviderField("only added to one that runs, within the Pod Security level", _containers),
+    ),
     "evictionResponders": PodField(
-        PodFieldFate.HERE, "the consumer asks them before it evicts the pod"
+        PodFieldFate.HERE, "the consumer asks them before it evicts the pod", _REFUSED
     ),
     "hostAliases": _SENT,
     "hostIPC": _NEVER,
@@ -69,21 +207,28 @@ FIELDS: Final[Mapping[str, PodField]] = {
     "hostUsers": PodField(
         PodFieldFate.REFUSED,
         "no provider is asked for a user namespace: leave it out, or set it to true",
+        _REFUSED,
         lambda value: value is False,
     ),
     "hostname": _SENT,
     "hostnameOverride": PodField(
-        PodFieldFate.REFUSED, "set hostname and subdomain instead", _is_set
+        PodFieldFate.REFUSED, "set hostname and subdomain instead", _REFUSED, _is_set
     ),
     "imagePullSecrets": _SENT,
-    "initContainers": PodField(PodFieldFate.CHANGED, "as containers; sidecars are sidecars there"),
+    "initContainers": PodField(
+        PodFieldFate.CHANGED, "as containers; sidecars are sidecars there", _WITHIN_LEVEL
+    ),
     "nodeName": _SCHEDULER,
     "nodeSelector": PodField(PodFieldFate.MADE, "that of `offloadingPatch`"),
-    "os": PodField(PodFieldFate.HERE, "the nodes that `offloadingPatch` selects decide"),
-    "overhead": PodField(PodFieldFate.HERE, "that of the provider's RuntimeClass counts there"),
+    "os": PodField(PodFieldFate.HERE, "the nodes that `offloadingPatch` selects decide", _REFUSED),
+    "overhead": PodField(
+        PodFieldFate.HERE, "that of the provider's RuntimeClass counts there", _REFUSED
+    ),
     "preemptionPolicy": _SCHEDULER,
     "priority": _SCHEDULER,
-    "priorityClassName": _SCHEDULER,
+    "priorityClassName": _SCHEDULER._replace(
+        provider=ProviderField("only those of the ProviderPolicy", _priority_class)
+    ),
     "readinessGates": PodField(
         PodFieldFate.HERE, "evaluated by the consumer: Ready needs the remote Ready and each gate"
     ),
@@ -91,29 +236,44 @@ FIELDS: Final[Mapping[str, PodField]] = {
         PodFieldFate.REFUSED,
         "the devices that are claimed are the consumer's; ask for an extended resource"
         " in resources.limits of the containers instead",
+        _REFUSED,
         _is_set,
     ),
-    "resources": PodField(PodFieldFate.REFUSED, "set resources of each container instead", _is_set),
+    "resources": PodField(
+        PodFieldFate.REFUSED, "set resources of each container instead", _REFUSED, _is_set
+    ),
     "restartPolicy": _SENT,
     "runtimeClassName": PodField(
         PodFieldFate.MADE,
         "the annotation's, else the pod's, else that of `offloadingPatch`; never `liqo`",
+        ProviderField("any, unless narrowed", _runtime_class),
     ),
-    "schedulerName": _SCHEDULER,
+    "schedulerName": _SCHEDULER._replace(provider=ProviderField("default-scheduler", _scheduler)),
     "schedulingGroup": _SCHEDULER,
-    "schedulingGates": PodField(PodFieldFate.HERE, "none is left once it is bound"),
-    "securityContext": _SENT,
-    "serviceAccount": PodField(PodFieldFate.MADE, "as serviceAccountName"),
+    "schedulingGates": PodField(PodFieldFate.HERE, "none is left once it is bound", _REFUSED),
+    "securityContext": _SENT._replace(
+        provider=ProviderField("allowed within the Pod Security level", _context)
+    ),
+    "serviceAccount": PodField(PodFieldFate.MADE, "as serviceAccountName", _REFUSED),
     "serviceAccountName": PodField(
-        PodFieldFate.MADE, "none, unless `liqo.io/api-server-support: remote`"
+        PodFieldFate.MADE,
+        "none, unless `liqo.io/api-server-support: remote`",
+        ProviderField("any in mode Remote, unless narrowed; else default", _account),
     ),
     "setHostnameAsFQDN": _SENT,
     "shareProcessNamespace": _SENT,
     "subdomain": _SENT,
-    "terminationGracePeriodSeconds": _SENT,
+    "terminationGracePeriodSeconds": _SENT._replace(
+        provider=ProviderField(f"up to that of the ProviderPolicy, {MAX_GRACE_S} without", _grace)
+    ),
     "tolerations": PodField(
         PodFieldFate.MADE,
         "its own and those of `offloadingPatch`, as far as the provider takes them; followed",
+        ProviderField(
+            "of the state of a node, and of a taint called like a resource that is asked for, "
+            "unless granted",
+            _tolerations,
+        ),
     ),
     "topologySpreadConstraints": PodField(
         PodFieldFate.CHANGED,
@@ -124,10 +284,11 @@ FIELDS: Final[Mapping[str, PodField]] = {
         PodFieldFate.CHANGED,
         "projected tokens and root certificates are replaced; files of the downward API: see below;"
         " an ephemeral volume whose claim is reflected mounts that claim",
+        ProviderField("by type; own tokens only", podvolumes.complaints),
     ),
     "workloadRef": _SCHEDULER,
 }
-"""Every field of a PodSpec of Kubernetes 1.31 to 1.37."""
+"""Every field of a PodSpec of Kubernetes 1.31 to 1.37; a provider refuses what is not here."""
 
 _ENVIRONMENT: Final = (
     "with API-server support: the address of the consumer's API server is added;"
@@ -176,6 +337,10 @@ COPIED: Final = tuple(
     name for name, field in FIELDS.items() if field.fate in _COPIED and name not in _LATER
 )
 """What a forged PodSpec begins with; everything else is made, or stays here."""
+EPHEMERAL: Final = frozenset(CONTAINER_FIELDS)
+CONTAINER: Final = EPHEMERAL - {"targetContainerName"}
+
+# What a consumer does -----------------------------------------------------------------------------
 
 
 def refusal(spec: Object) -> str:
@@ -338,3 +503,45 @@ def tolerations(have: list[Object], wanted: list[Object]) -> list[Object]:
 def _tolerated(toleration: Object) -> str:
     named = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
     return objects.canonical(named)
+
+
+# What a provider refuses --------------------------------------------------------------------------
+
+_ASK: Final = "or ask the provider for a ProviderPolicy that allows it"
+_CURES: Final = {
+    _MUST_NOT: "leave it out, no ProviderPolicy allows it",
+    podvolumes.NEVER: "leave it out, no ProviderPolicy allows it",
+    "not known to this version": "leave it out, or ask the provider for a newer version",
+    " must be ": f"set it so, {_ASK}",
+    podaffinity.FOREIGN: "leave it out, or ask for a ProviderPolicy with affinityNamespaces",
+    podvolumes.STATIC: "name a class, or ask for a ProviderPolicy with staticVolumes",
+    podvolumes.UNOFFERED: f"name one of them, {_ASK}",
+    podvolumes.UNLISTED: "use a claim, or ask for a ProviderPolicy with it in volumeTypes",
+    "": f"leave it out, {_ASK}",
+}
+"""What to do, by words of the complaint; the first that is in it."""
+
+
+def judge(spec: Object, policy: PodPolicy) -> None:
+    """Refuse ``spec`` for the first field that is not allowed.
+
+    Raises:
+        DeniedError: the message names it.
+    """
+    for complaint in complaints(spec, policy):
+        raise DeniedError(f"spec.pod.{complaint}: {cure(complaint)}")
+
+
+def cure(complaint: str) -> str:
+    return next(text for words, text in _CURES.items() if words in complaint)
+
+
+def complaints(spec: Object, policy: PodPolicy) -> Iterator[str]:
+    """Yield all that is not allowed in ``spec``."""
+    for name, value in spec.items():
+        field = FIELDS.get(name)
+        if field is None:
+            yield f"{name} is not known to this version of pyliqo"
+        elif value is not None:
+            yield from field.provider.check(name, value, spec, policy)
+    yield from podsecurity.violations(spec, policy.level)

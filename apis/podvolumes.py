@@ -44,7 +44,7 @@ SOURCES: Final = frozenset(
 UNLISTED: Final = "past its StorageClasses"
 
 
-def complaints(value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+def complaints(_name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the volumes of ``spec``."""
     for index, volume in enumerate(validation.structs(value, "spec.pod.volumes")):
         path = f"volumes[{index}]"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, podfields, podspecs
+from apis import keys, podfields
 from apis.podfields import CONTAINER_FIELDS, FIELDS, PodField, PodFieldFate
 from kube import client
 from sandbox.controlplane import Plane
@@ -109,4 +109,4 @@ def test_what_is_sent_is_not_refused_over_there() -> None:
             field.fate in {PodFieldFate.SENT, PodFieldFate.CHANGED, PodFieldFate.MADE}
             and name != "serviceAccount"
         ):
-            assert podspecs.FIELDS[name].verdict != "refused", name
+            assert podfields.FIELDS[name].provider.verdict != "refused", name

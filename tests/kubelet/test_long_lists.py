@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, objects, podfields, podspecs
+from apis import keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
@@ -241,7 +241,7 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "unsent": lambda one: shadowpod.unsent(one.local, OPTIONS),
     "untaken": lambda one: shadowpod.untaken(one.local, OPTIONS),
     "judge": lambda one: [
-        *podspecs.complaints(
+        *podfields.complaints(
             {"tolerations": one.local["spec"]["tolerations"]},
             PodPolicy().keeping(one.local["spec"]["tolerations"]),
         )

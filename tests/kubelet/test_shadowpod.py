@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, keys, podaffinity, podspecs
+from apis import apply, keys, podaffinity, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
@@ -150,7 +150,7 @@ def test_a_volume_of_each_kind_is_kept_and_the_provider_says_whether_it_may_be(k
         (PodPolicy(level="restricted", volume_types=everything), NOT_IN_RESTRICTED),
         (PodPolicy(level="privileged"), ("gitRepo",)),
     ):
-        more = {*podspecs.complaints(made, policy)} - {*podspecs.complaints(plain, policy)}
+        more = {*podfields.complaints(made, policy)} - {*podfields.complaints(plain, policy)}
         assert bool(more) == (kind in kinds), policy
 
 
@@ -171,7 +171,7 @@ def test_of_a_projected_volume_all_but_tokens_is_kept(kind: str) -> None:
     made = forged({"volumes": [volume]})
     sources = [{kind: source}] if is_kept else []
     assert made["volumes"] == [{"name": "v", "projected": {"sources": sources, "defaultMode": 420}}]
-    told = "".join(podspecs.complaints(made, PodPolicy(level="privileged")))
+    told = "".join(podfields.complaints(made, PodPolicy(level="privileged")))
     assert (kind in told) is (kind == "podCertificate"), "it would be of the provider's signers"
 
 
@@ -220,7 +220,7 @@ def test_tolerations_are_sent_as_far_as_the_provider_takes_them(
 ) -> None:
     """Likewise those of the virtual node's patch; a provider that says nothing gets them all."""
     sent = [asked] if is_sent else None
-    told = podspecs.complaints({"tolerations": [asked]}, PodPolicy(tolerations=granted))
+    told = podfields.complaints({"tolerations": [asked]}, PodPolicy(tolerations=granted))
 
     assert forged({"tolerations": [asked]}, granted=granted).get("tolerations") == sent
     assert forged(tolerations=(asked,), granted=granted).get("tolerations") == sent
@@ -251,7 +251,7 @@ def test_a_taint_called_like_a_resource_that_is_asked_for_is_tolerated(
     local = {field: [container], "tolerations": [{**GPU, "key": key}]}
 
     assert ("tolerations" in forged(local)) is is_sent
-    assert bool([*podspecs.complaints(local, PodPolicy())]) is not is_sent
+    assert bool([*podfields.complaints(local, PodPolicy())]) is not is_sent
 
 
 def test_the_offloading_patch_places() -> None:

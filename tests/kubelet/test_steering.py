@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, podspecs
+from apis import keys, podfields
 from apis.providerpolicy import PodPolicy
 from tests.kubelet.test_shadowpod import forged
 
@@ -20,7 +20,7 @@ IN_SANDBOX: Final = {keys.REMOTE_RUNTIME_CLASS_NAME: "gvisor"}
 def refused(annotations: dict[str, str], allowed: dict[str, Any] | None, **spec: Any) -> list[str]:
     """Return what a provider that allows ``allowed`` says to what becomes of such a pod."""
     policy = PodPolicy.parse({"spec": {"allowedPodFields": allowed or {}}})
-    return list(podspecs.complaints(forged(spec, annotations), policy))
+    return list(podfields.complaints(forged(spec, annotations), policy))
 
 
 @pytest.mark.parametrize(

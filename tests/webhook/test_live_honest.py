@@ -121,7 +121,7 @@ def mistaken(provider: Installed, side: Side, level: str, path: Path, *, passes:
 def never(spec: Object) -> list[str]:
     """Return the volumes that no level and no ProviderPolicy allows."""
     is_open = PodPolicy(volume_types=podvolumes.OPENED)
-    return list(podvolumes.complaints(spec.get("volumes"), spec, is_open))
+    return list(podvolumes.complaints("volumes", spec.get("volumes"), spec, is_open))
 
 
 TOKEN: Final = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import keys, podaffinity, podspecs, podvolumes
+from apis import keys, podaffinity, podfields, podvolumes
 from apis.objects import Key, Object, named
 from apis.podaffinity import REQUIRED
 from tests import factories
@@ -52,17 +52,17 @@ def names(schemas: Mapping[str, Object], type_: str) -> set[str]:
 def test_every_field_of_the_api_server_was_judged(schemas: Mapping[str, Object]) -> None:
     published = names(schemas, "PodSpec")
 
-    assert published - podspecs.FIELDS.keys() == set()
-    gone = podspecs.FIELDS.keys() - published
-    assert {podspecs.FIELDS[name].verdict for name in gone} <= {"refused"}
+    assert published - podfields.FIELDS.keys() == set()
+    gone = podfields.FIELDS.keys() - published
+    assert {podfields.FIELDS[name].provider.verdict for name in gone} <= {"refused"}
 
 
 @pytest.mark.parametrize(
     ("type_", "judged", "refused"),
     [
-        ("Container", podspecs.CONTAINER, set()),
-        ("SecurityContext", podspecs.CONTAINER_CONTEXT, set()),
-        ("PodSecurityContext", podspecs.POD_CONTEXT, set()),
+        ("Container", podfields.CONTAINER, set()),
+        ("SecurityContext", podfields.CONTAINER_CONTEXT, set()),
+        ("PodSecurityContext", podfields.POD_CONTEXT, set()),
         ("Volume", podvolumes.VOLUMES | {"name"}, {"gitRepo"}),
         ("Affinity", podaffinity.FIELDS, set()),
         ("PodAffinityTerm", podaffinity.TERM, set()),
@@ -100,7 +100,7 @@ def test_each_field_gets_its_verdict_as_it_comes(
     for name, schema in schemas[POD_SPEC]["properties"].items():
         value = example(schemas, schema)
         found = asked(live, twin, {**SPEC, name: value})
-        verdict = podspecs.FIELDS[name].verdict
+        verdict = podfields.FIELDS[name].provider.verdict
         rows = [row for sent, row in ROWS.get(name, []) if sent == value]
         expected = rows or ([REFUSED] if verdict == "refused" else [PASS, REFUSED])
         told = PASS if found.is_done else REFUSED

@@ -9,7 +9,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from apis import keys, podspecs
+from apis import keys, podfields
 from apis.objects import Key, Object, named
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
@@ -228,8 +228,8 @@ def test_the_verdict_on_a_field(field: str, value: Any, verdict: str) -> None:
 
 
 def test_every_field_has_a_verdict_and_those_without_a_row_are_allowed() -> None:
-    for name, field in podspecs.FIELDS.items():
-        assert name in ROWS or field.verdict.startswith("allowed")
+    for name, field in podfields.FIELDS.items():
+        assert name in ROWS or field.provider.verdict.startswith("allowed")
 
 
 def test_a_token_for_another_audience_is_refused_in_mode_remote_too() -> None:
@@ -424,19 +424,19 @@ def test_restricted_is_stricter() -> None:
     container = {"name": "c", "securityContext": context}
     strict = PodPolicy(level="restricted", volume_types=frozenset({"nfs"}))
 
-    assert not [*podspecs.complaints({"containers": [container]}, strict)]
+    assert not [*podfields.complaints({"containers": [container]}, strict)]
     for name in context:
         less = {key: value for key, value in context.items() if key != name}
         spec = {"containers": [{"name": "c", "securityContext": less}]}
-        assert [*podspecs.complaints(spec, strict)]
-        assert not [*podspecs.complaints(spec, PodPolicy())]
+        assert [*podfields.complaints(spec, strict)]
+        assert not [*podfields.complaints(spec, PodPolicy())]
     volumes = [{"name": "a", "nfs": {}}]
-    assert [*podspecs.complaints({"containers": [container], "volumes": volumes}, strict)]
+    assert [*podfields.complaints({"containers": [container], "volumes": volumes}, strict)]
 
 
 @pytest.mark.parametrize("value", [1, "x", [], {}, True, [1], ["x"], [[]], {"a": 1}, [{"a": 1}]])
 def test_no_shape_is_an_error_of_ours(value: Any) -> None:
-    for field in podspecs.FIELDS:
+    for field in podfields.FIELDS:
         validated(Known(twin()), shadow({**SPEC, field: value}))
     for field in ("securityContext", "ports", "lifecycle", "livenessProbe", "resources"):
         container = {"name": "c", field: value}

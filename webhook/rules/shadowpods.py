@@ -12,8 +12,8 @@ from apis import (
     objects,
     ownership,
     podaffinity,
+    podfields,
     podsecurity,
-    podspecs,
     providerpolicy,
     validation,
 )
@@ -97,14 +97,14 @@ def check_create(
 
 def _judge(obj: Object, policy: PodPolicy) -> None:
     _judge_notes(obj, policy)
-    podspecs.judge(pod_spec(obj), policy)
+    podfields.judge(pod_spec(obj), policy)
     quotas.demand(pod_spec(obj))
 
 
 def _judge_notes(obj: Object, policy: PodPolicy) -> None:
     if policy.level != "privileged":
         for complaint in podsecurity.app_armor(annotations(obj)):
-            raise DeniedError(f"{complaint}: {podspecs.cure(complaint)}")
+            raise DeniedError(f"{complaint}: {podfields.cure(complaint)}")
     _judge_grace(annotations(obj), policy)
 
 

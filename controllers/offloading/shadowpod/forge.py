@@ -14,7 +14,6 @@ from apis import (
     podaffinity,
     podfields,
     podsecurity,
-    podspecs,
     podvolumes,
     providerpolicy,
     quotas,
@@ -354,11 +353,11 @@ class Permission:
         spec = created_spec(shadow["spec"]["pod"])
         try:
             policy = self._policy(shadow, spec)
-            for complaint in podspecs.complaints(spec, policy):
-                return f"spec.pod.{complaint}: {podspecs.cure(complaint)}"
+            for complaint in podfields.complaints(spec, policy):
+                return f"spec.pod.{complaint}: {podfields.cure(complaint)}"
             if policy.level != PRIVILEGED:
                 for complaint in podsecurity.app_armor(objects.annotations(shadow)):
-                    return f"{complaint}: {podspecs.cure(complaint)}"
+                    return f"{complaint}: {podfields.cure(complaint)}"
         except DeniedError as error:
             return str(error)
         return ""
