@@ -47,7 +47,7 @@ from kubelet.node import (
     PingReconciler,
     ProviderHealth,
 )
-from kubelet.pods import PodReconciler
+from kubelet.pods.reconcile import PodReconciler
 from kubelet.room import PodHere
 from kubelet.settings import Settings
 

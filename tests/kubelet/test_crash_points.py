@@ -24,7 +24,7 @@ from kubelet.contract import Node
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.pods import PodReconciler
+from kubelet.pods.reconcile import PodReconciler
 from tests.fakes import FakeCluster
 from tests.kube.running import dice
 from tests.kubelet import worlds

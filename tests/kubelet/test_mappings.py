@@ -27,7 +27,7 @@ from kubelet.forge import mapping, shadowpod
 from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.here import Here
 from kubelet.mappings import Mappings
-from kubelet.pods import PodReconciler
+from kubelet.pods.reconcile import PodReconciler
 from tests import factories
 from tests.controllers.support import Ledger
 from tests.fakes import FakeCluster

@@ -17,7 +17,7 @@ from kubelet.departures import Departures
 from kubelet.forge import shadowpod
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.pods import PodReconciler
+from kubelet.pods.reconcile import PodReconciler
 from kubelet.references import Policy
 from tests import factories
 from tests.fakes import FakeCluster

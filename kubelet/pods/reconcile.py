@@ -11,19 +11,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from apis import downward, keys, objects
+from apis import apply, downward, keys, objects, podfields
 from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace
 from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
-from kubelet import leftout, references
+from kubelet import references
 from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import admittance, answers, decisions, shadowpod, status
+from kubelet.forge import accounts, admittance, answers, antiaffinity, decisions, shadowpod, status
+from kubelet.forge.accounts import Mode
 from kubelet.forge.admittance import Rejection
 from kubelet.forge.decisions import (
     DESTRUCTIVE,
@@ -35,11 +36,11 @@ from kubelet.forge.decisions import (
     rests_on_absence,
 )
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.forge.shadowpod import Options
 from kubelet.memories import Memories
 from kubelet.references import References
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
-from kubelet.twins import twins_of
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class PodReconciler:
         return LOOK_AGAIN_S
 
     async def _offload(self, local: Object, observed: Observed) -> float | None:
-        pair, twins = observed.pair, await twins_of(local, self._namespaces)
+        pair, twins = observed.pair, await remote_namespaces_of(local, self._namespaces)
         options = replace(
             self._node.options(), twins=twins, is_namespace_local=self._is_namespace_local(local)
         )
@@ -237,7 +238,7 @@ class PodReconciler:
         self._creator = objects.labels(made).get(keys.CREATOR_USER, "")
         logger.info("Created shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         self._statuses.begin(local)
-        leftout.tell(self._recorder, local, pair, options)
+        tell_unsent(self._recorder, local, pair, options)
         await self._tokens.begin(local, made, pair)
         if status.is_held_up(local):
             twin = objects.key_of(shadow)
@@ -292,7 +293,7 @@ class PodReconciler:
     async def _update(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         options = self._node.options()
         changes = shadowpod.changes(shadow, local, pair, options)
-        leftout.tell_taken_off(self._recorder, local, pair, options, changes)
+        tell_taken_off(self._recorder, local, pair, options, changes)
         container = shadowpod.debugger(shadow, local)
         whole = shadowpod.with_debugger(changes, shadow, container) if container else changes
         if whole and (refusal := await self._change(shadow, whole)):
@@ -457,3 +458,75 @@ class PodReconciler:
                 await self._deletions.do(decide(observed), observed)
         if missing:
             raise errors.ForbiddenError(missing)
+
+
+# Tells whose pod it is what of it does not go to the provider -------------------------------------
+
+UNKNOWN_FIELD: Final = "UnknownField"
+AFFINITY: Final = "AffinityNotSent"
+ORDERS: Final = "AnnotationsNotSent"
+TOLERATIONS: Final = "TolerationsNotSent"
+_MOST: Final = 3
+"""Taints that a message names."""
+_OBEYED: Final = (
+    "programs of that cluster may obey it (spec.allowedPodFields.annotationDomains of its "
+    "ProviderPolicy opens domains)"
+)
+_NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
+
+
+def tell_unsent(recorder: Recorder, local: Object, pair: MappedNamespace, options: Options) -> None:
+    """Record an Event about ``local`` for each sort of what was left out of it."""
+    twins = options.twins or {}
+    there = f"did not go to {pair.destination}"
+    if unknown := podfields.unknown(local["spec"]):
+        message = f"spec.{', spec.'.join(unknown)} {there}: {_NEWER}"
+        recorder.event(keys.POD, local, "Warning", UNKNOWN_FIELD, message)
+    _tell_orders(recorder, local, pair, shadowpod.unsent(local, options))
+    if taints := shadowpod.untaken(local, options):
+        recorder.event(keys.POD, local, "Normal", TOLERATIONS, _kept_off(taints, there))
+    is_tokenless = accounts.mode(local, options.api_server) is Mode.DISABLED
+    if is_tokenless and (tokens := podfields.tokens(local["spec"])):
+        message = f"{', '.join(tokens)} {there}: {podfields.TOKEN_CURE}"
+        recorder.event(keys.POD, local, "Warning", keys.TOKEN_NOT_SENT, message)
+    if terms := [*antiaffinity.unsent(local, twins)]:
+        message = "; ".join(f"{one.path} {there}: it {one.why}" for one in terms)
+        recorder.event(keys.POD, local, "Warning", AFFINITY, message)
+
+
+def _kept_off(taints: list[str], there: str) -> str:
+    named = ", ".join(one or "every taint" for one in taints[:_MOST])
+    more = f" and {len(taints) - _MOST} more" if len(taints) > _MOST else ""
+    cure = "allowedPodFields.tolerations of its ProviderPolicy opens them"
+    return f"tolerations of {named}{more} {there}, which keeps such nodes for others: {cure}"
+
+
+def tell_taken_off(
+    recorder: Recorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
+) -> None:
+    """Record which labels and annotations ``changes`` take off what went to the provider before."""
+    taken = apply.taken_off(changes.get("metadata") or {})
+    _tell_orders(recorder, local, pair, taken & shadowpod.unsent(local, options))
+
+
+def _tell_orders(
+    recorder: Recorder, local: Object, pair: MappedNamespace, names: frozenset[str]
+) -> None:
+    if names:
+        listed = ", ".join(sorted(names))
+        message = f"{listed} did not go to {pair.destination}: {_OBEYED}"
+        recorder.event(keys.POD, local, "Normal", ORDERS, message)
+
+
+# Where the pods are whom a pod of here wants to be near, or far from ------------------------------
+
+
+async def remote_namespaces_of(local: Object, namespaces: Namespaces) -> Mapping[str, str]:
+    """Return the twins of the namespaces that the pod's terms of affinity name."""
+    names = sorted(antiaffinity.named(local))
+    found = [(name, await namespaces.mapping(name)) for name in names]
+    return {
+        name: there.pair.remote_namespace
+        for name, there in found
+        if there.state is MappingState.OFFLOADED and there.pair
+    }
