@@ -13,9 +13,10 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures
-from kubelet.forge import decisions, shadowpod
-from kubelet.forge.decisions import Observed, Step
+from kubelet.forge import shadowpod
 from kubelet.memories import Memories
+from kubelet.pods import decide
+from kubelet.pods.decide import PodSnapshot, Step
 from kubelet.statuses import Statuses
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Deletions:
         self._memories, self._monotonic = memories, monotonic
 
     def is_proven(
-        self, step: Step, key: Key, observed: Observed, *, is_ending: bool = False
+        self, step: Step, key: Key, observed: PodSnapshot, *, is_ending: bool = False
     ) -> bool:
         """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks.
 
@@ -58,7 +59,7 @@ class Deletions:
             return self._departures.is_local_gone(key, uid)
         return objects.is_terminating(observed.local) and objects.uid(observed.local) == uid
 
-    async def do(self, step: Step, observed: Observed) -> float | None:
+    async def do(self, step: Step, observed: PodSnapshot) -> float | None:
         """Delete what ``step`` says, most delete nothing; return in how many seconds to look again.
 
         Units: seconds, None for no need.
@@ -71,7 +72,7 @@ class Deletions:
             await self.delete_local(local, observed.pair)
         return None
 
-    def _hurry_s(self, step: Step, observed: Observed, shadow: Object) -> int | None:
+    def _hurry_s(self, step: Step, observed: PodSnapshot, shadow: Object) -> int | None:
         """Return in how many seconds the Pod of ``shadow`` is to end; None: in those of its spec.
 
         Of a pod that was deleted by force the last that was seen of it tells.
@@ -79,7 +80,7 @@ class Deletions:
         if step is Step.END_WITHIN:
             return shadowpod.hurry_s(observed.local) if observed.local else None
         remote = observed.mine(observed.remote)
-        if remote is None or decisions.is_over(remote):
+        if remote is None or decide.is_over(remote):
             return None
         key = observed.pair.original_of(objects.key_of(shadow))
         uid = objects.annotations(shadow).get(keys.LOCAL_POD_UID, "")

@@ -33,7 +33,7 @@ from kubelet.addresses import Addresses
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
-from kubelet.forge import accounts, admittance, permission, shadowpod
+from kubelet.forge import accounts, shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
@@ -47,6 +47,7 @@ from kubelet.node import (
     PingReconciler,
     ProviderHealth,
 )
+from kubelet.pods import decide
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.room import PodHere
 from kubelet.settings import Settings
@@ -229,14 +230,14 @@ class Loops:
 
     def _forbids(self, local: Object) -> str:
         offloading = self._offloading(objects.key_of(local).namespace)
-        return permission.forbids(local, offloading, self._node.get(self._key))
+        return decide.forbids(local, offloading, self._node.get(self._key))
 
     def _offloading(self, namespace: str) -> Object | None:
         return self._offloadings.get(Key(namespace, keys.OFFLOADING_NAME))
 
     def _lacks(self, local: Object) -> str:
         claims = (each.claim for each in self._pods_here.items().values() if each.claim)
-        return admittance.lacking(local, self._node.get(self._key), claims)
+        return decide.lacking(local, self._node.get(self._key), claims)
 
     def _options(self) -> shadowpod.Options:
         found = next(iter(self._virtual_nodes.items().values()), None)
@@ -302,11 +303,11 @@ class Loops:
         return (self._key,)
 
     def _held_back(self) -> Resources:
-        return admittance.held_back(each.claim for each in self._pods_here.items().values())
+        return decide.held_back(each.claim for each in self._pods_here.items().values())
 
     def _if_held_back(self, change: Change[PodHere]) -> Iterable[Key]:
         before, after = (
-            admittance.held_back([each.claim]) if each else {} for each in (change.old, change.new)
+            decide.held_back([each.claim]) if each else {} for each in (change.old, change.new)
         )
         return (self._key,) if before != after else ()
 

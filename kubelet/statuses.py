@@ -17,13 +17,13 @@ from kube.cluster import Cluster
 from kube.slim import ReadYourWrites
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
-from kubelet.forge import answers, life, news, quickends, status
-from kubelet.forge.admittance import Rejection
+from kubelet.forge import life, news, quickends, status
 from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
-from kubelet.forge.decisions import is_labelled
 from kubelet.memories import REFUSED_S, TAKEN_S, Memories
 from kubelet.pacing import Pacing, QuickEnds
+from kubelet.pods import decide
+from kubelet.pods.decide import Rejection, is_labelled
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
@@ -84,10 +84,10 @@ class Statuses:
     def of(self, local: Object, shadow: Object, remote: Object | None) -> Object:
         """Return the status of ``local`` by what there is on the provider."""
         phase = status.status_of(shadow).get("phase", "")
-        if remote is not None and answers.is_replaced(shadow, remote):
+        if remote is not None and decide.is_remade_remotely(shadow, remote):
             return status.ending(local, remote, self._home_of(local, remote))
         if remote is not None:
-            return self.mirrored(local, remote, answers.deferral(shadow))
+            return self.mirrored(local, remote, decide.remote_deferral(shadow))
         if phase in objects.FINAL_PHASES:
             return status.vanished(local, phase, self._clock())
         return status.accepted(local, self._home())
@@ -124,7 +124,7 @@ class Statuses:
         ``phase`` is the final one of its twins, and ``remote`` its Pod, if that was seen.
         Source: Kubernetes, "Pod Lifecycle", pod phase; "Jobs", pod replacement policy.
         """
-        if objects.is_finished(local) or not answers.is_counted(local):
+        if objects.is_finished(local) or not decide.is_counted(local):
             return
         told = [] if remote is None else [self.mirrored(local, remote)]
         for wanted in (*told, status.removed(local, phase, self._clock())):

@@ -23,21 +23,22 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import accounts, admittance, answers, antiaffinity, decisions, shadowpod, status
+from kubelet.forge import accounts, antiaffinity, shadowpod, status
 from kubelet.forge.accounts import Mode
-from kubelet.forge.admittance import Rejection
-from kubelet.forge.decisions import (
+from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.forge.shadowpod import Options
+from kubelet.memories import Memories
+from kubelet.pods import decide as decisions
+from kubelet.pods.decide import (
     DESTRUCTIVE,
     FallBack,
-    Observed,
+    PodSnapshot,
+    Rejection,
     Step,
     decide,
     is_labelled,
     rests_on_absence,
 )
-from kubelet.forge.mapping import MappingState, NamespaceMapping
-from kubelet.forge.shadowpod import Options
-from kubelet.memories import Memories
 from kubelet.references import References
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
@@ -61,7 +62,7 @@ BACKED_OFF_S: Final = 60.0
 """For a pod that waits for its namespace's entry, which may be unoffloaded before it has one."""
 
 _Read: TypeAlias = Callable[[Kind, Key], Awaitable[Object | None]]
-_Act: TypeAlias = Callable[[Object, Observed], Awaitable[float | None]]
+_Act: TypeAlias = Callable[[Object, PodSnapshot], Awaitable[float | None]]
 
 
 class PodReconciler:
@@ -142,13 +143,13 @@ class PodReconciler:
             observed = await self._observe_live(key, mapping.pair)
         return await self._do(decide(observed), key, observed)
 
-    def _rests_on_list(self, step: Step, key: Key, observed: Observed) -> bool:
+    def _rests_on_list(self, step: Step, key: Key, observed: PodSnapshot) -> bool:
         """Whether ``step`` is taken because a list lacks something that may be there."""
         if step is Step.OFFLOAD and observed.local is not None:
             return self._statuses.has_begun(observed.local) or is_labelled(observed.local)
         return step in DESTRUCTIVE and not self._deletions.is_proven(step, key, observed)
 
-    async def _do(self, step: Step, key: Key, observed: Observed) -> float | None:
+    async def _do(self, step: Step, key: Key, observed: PodSnapshot) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
         try:
             await self._leave_tokens(step, observed)
@@ -166,7 +167,7 @@ class PodReconciler:
             return again_s
         return await self._steps[step](observed.local, observed)
 
-    async def _leave_tokens(self, step: Step, observed: Observed) -> None:
+    async def _leave_tokens(self, step: Step, observed: PodSnapshot) -> None:
         """Keep the tokens of a pod that is about to end: they go with its ShadowPod else."""
         local, remote = observed.local, observed.mine(observed.remote)
         if local is None or remote is None or step not in {Step.DELETE_SHADOW, Step.END_WITHIN}:
@@ -182,22 +183,22 @@ class PodReconciler:
 
     async def _observe(
         self, key: Key, local: Object | None, pair: MappedNamespace, read: _Read
-    ) -> Observed:
+    ) -> PodSnapshot:
         twin = pair.twin_of(key)
         shadow, remote = await asyncio.gather(read(keys.SHADOW_POD, twin), read(keys.POD, twin))
-        return Observed(local, shadow, remote, pair, self._node.name)
+        return PodSnapshot(local, shadow, remote, pair, self._node.name)
 
-    async def _observe_live(self, key: Key, pair: MappedNamespace) -> Observed:
+    async def _observe_live(self, key: Key, pair: MappedNamespace) -> PodSnapshot:
         """Return what the servers say now: nothing is deleted on the word of a cache."""
         local = self._mine(await self._local.get_live(keys.POD, key))
         return await self._observe(key, local, pair, self._remote.get_live)
 
     # The life of an offloaded pod ------------------------------------------------------------
 
-    async def _wait(self, _local: Object, _observed: Observed) -> float | None:
+    async def _wait(self, _local: Object, _observed: PodSnapshot) -> float | None:
         return LOOK_AGAIN_S
 
-    async def _offload(self, local: Object, observed: Observed) -> float | None:
+    async def _offload(self, local: Object, observed: PodSnapshot) -> float | None:
         pair, twins = observed.pair, await remote_namespaces_of(local, self._namespaces)
         options = replace(
             self._node.options(), twins=twins, is_namespace_local=self._is_namespace_local(local)
@@ -250,8 +251,8 @@ class PodReconciler:
     def _rejection(self, local: Object, disabled: str) -> Rejection | None:
         if self._statuses.has_begun(local):
             return None
-        missing = self._node.lacks(local) if admittance.came_by_name(local) else ""
-        return admittance.rejection(local, disabled, missing, self._clock())
+        missing = self._node.lacks(local) if decisions.came_by_name(local) else ""
+        return decisions.rejection(local, disabled, missing, self._clock())
 
     async def _judge_taken(self, local: Object, pair: MappedNamespace) -> float | None:
         """Look at what has the name: the caches are behind."""
@@ -265,22 +266,22 @@ class PodReconciler:
             return again_s
         return await self._do(step, key, observed)
 
-    async def _follow(self, local: Object, observed: Observed) -> float | None:
+    async def _follow(self, local: Object, observed: PodSnapshot) -> float | None:
         if (shadow := observed.shadow) is None:
             return None
         again_s = await self._tell(local, shadow, observed)
         await self._update(local, shadow, observed.pair)
         return again_s
 
-    async def _tell(self, local: Object, shadow: Object, observed: Observed) -> float | None:
+    async def _tell(self, local: Object, shadow: Object, observed: PodSnapshot) -> float | None:
         """Tell how the pod is, whether or not the provider takes a change of it now."""
-        if refusal := answers.refusal(shadow):
+        if refusal := decisions.remote_refusal(shadow):
             await self._statuses.refuse(local, refusal)
             return None  # the provider tells when it changes its mind
         again_s = None
-        if not answers.has_ended(shadow, observed.remote):
+        if not decisions.has_ended_remotely(shadow, observed.remote):
             again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
-        if answers.is_awaited(local, shadow, observed.remote):
+        if decisions.is_awaited(local, shadow, observed.remote):
             left_s = await self._statuses.await_answer(local, observed.pair)
             if left_s <= 0:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
@@ -301,7 +302,7 @@ class PodReconciler:
             if container:
                 await self._add(local, shadow, container)
             return
-        if refusal := answers.refusal(shadow, keys.UPDATED_CONDITION):
+        if refusal := decisions.remote_refusal(shadow, keys.UPDATED_CONDITION):
             self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
 
     async def _add(self, local: Object, shadow: Object, container: Object) -> None:
@@ -322,7 +323,7 @@ class PodReconciler:
         logger.info("Updated shadowpod", extra={"shadowpod": str(objects.key_of(shadow))})
         return ""
 
-    async def _watch_end(self, local: Object, observed: Observed) -> float | None:
+    async def _watch_end(self, local: Object, observed: PodSnapshot) -> float | None:
         """Tell how it ends: at once if that is its work, by which Jobs count; else if it lingers.
 
         Most pods are gone before that is worth a write, or soon after they said so.
@@ -333,14 +334,14 @@ class PodReconciler:
         again_s = None
         if not objects.is_finished(remote):
             again_s = await self._tokens.keep_to_the_end(local, remote, observed.pair)
-        is_told_at_once = answers.is_counted(local) and objects.is_finished(remote)
+        is_told_at_once = decisions.is_counted(local) and objects.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
         if left_s > 0:
             return min(left_s, again_s or left_s)
         await self._statuses.write(local, self._statuses.mirrored(local, remote), remote)
         return again_s
 
-    async def _confirm_end(self, local: Object, observed: Observed) -> float | None:
+    async def _confirm_end(self, local: Object, observed: PodSnapshot) -> float | None:
         """Let the provider know that the pod has ended, unless it is about to see that itself."""
         left_s = self._endings.confirms_s(local)
         if observed.remote is not None and left_s > 0:
@@ -385,7 +386,7 @@ class PodReconciler:
 
     # Refusals --------------------------------------------------------------------------------
 
-    async def _refuse_taken(self, local: Object, observed: Observed) -> float | None:
+    async def _refuse_taken(self, local: Object, observed: PodSnapshot) -> float | None:
         pair = observed.pair
         twin = pair.twin_of(objects.key_of(local))
         message = (

@@ -11,7 +11,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object
 from kube.client import ClusterClient
-from kubelet.forge import admittance
+from kubelet.pods import decide
 from tests import factories
 from tests.journeys import world as journey
 from tests.kubelet import worlds
@@ -30,8 +30,8 @@ def born(second: int, cpu: str = "1", **rest: Any) -> Object:
 
 
 def lacks(local: Object, *others: Object, node: Object | None = NODE) -> str:
-    claims = filter(None, map(admittance.claim, others))
-    return admittance.lacking(local, node, claims)
+    claims = filter(None, map(decide.claim, others))
+    return decide.lacking(local, node, claims)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_where_nobody_says_what_the_node_has_nobody_is_rejected() -> None:
 @pytest.mark.parametrize("seconds", [9, 11])
 def test_a_namespace_has_ten_seconds_to_be_offloaded(seconds: int) -> None:
     now = worlds.NOW + dt.timedelta(seconds=seconds)
-    found = admittance.rejection(born(0), "it is not offloaded", "", now)
+    found = decide.rejection(born(0), "it is not offloaded", "", now)
     assert (found is not None) is (seconds > 10)
 
 
@@ -91,4 +91,4 @@ async def test_a_binding_says_that_the_pod_was_scheduled_and_a_node_name_does_no
     assert named
     assert objects.is_condition_true(bound["status"]["conditions"], "PodScheduled")
     assert not named["status"].get("conditions")
-    assert [admittance.came_by_name(one) for one in (bound, named)] == [False, True]
+    assert [decide.came_by_name(one) for one in (bound, named)] == [False, True]

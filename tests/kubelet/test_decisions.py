@@ -4,8 +4,8 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.forge.decisions import FallBack, Observed, Step, fall_back, rests_on_absence
 from kubelet.forge.mapping import MappingState
+from kubelet.pods.decide import FallBack, PodSnapshot, Step, fall_back, rests_on_absence
 from tests.factories import pod
 from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, running
 
@@ -36,7 +36,7 @@ def test_what_cannot_be_taken_back_rests_on_what_is_not_there(
     step: Step, phase: str, *, has_remote: bool, rests: bool
 ) -> None:
     remote = pod(*TWIN, status=running()) if has_remote else None
-    observed = Observed(pod(*WEB), shadow(phase), remote, PAIR, NODE)
+    observed = PodSnapshot(pod(*WEB), shadow(phase), remote, PAIR, NODE)
 
     assert rests_on_absence(step, observed) is rests
 

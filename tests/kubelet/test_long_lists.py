@@ -18,22 +18,12 @@ from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
 from kube.untrusted import decode
-from kubelet.forge import (
-    accounts,
-    answers,
-    antiaffinity,
-    decisions,
-    life,
-    news,
-    permission,
-    shadowpod,
-    status,
-    usage,
-)
+from kubelet.forge import accounts, antiaffinity, life, news, shadowpod, status, usage
 from kubelet.forge.accounts import ApiServer
 from kubelet.forge.clean import LocalContext
-from kubelet.forge.decisions import Observed
 from kubelet.forge.shadowpod import Options
+from kubelet.pods import decide
+from kubelet.pods.decide import PodSnapshot
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NODE, NOW, PAIR
@@ -208,11 +198,11 @@ class Sides:
 
 def looks_at(sides: Sides) -> None:
     """Do what is decided from both sides."""
-    observed = Observed(sides.local, sides.shadow, sides.remote, PAIR, NODE)
-    decisions.decide(observed)
-    answers.refusal(sides.shadow)
+    observed = PodSnapshot(sides.local, sides.shadow, sides.remote, PAIR, NODE)
+    decide.decide(observed)
+    decide.remote_refusal(sides.shadow)
     life.note(sides.local, sides.remote)
-    permission.forbids(sides.local, None, None)
+    decide.forbids(sides.local, None, None)
 
 
 def mutates(sides: Sides) -> None:

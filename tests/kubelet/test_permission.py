@@ -7,7 +7,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import NamespaceOffloading
 from apis.validation import DeniedError
 from controllers.offloading.placement import forge as controllers
-from kubelet.forge.permission import forbids
+from kubelet.pods.decide import forbids
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import offloading
 from webhook.rules import placements

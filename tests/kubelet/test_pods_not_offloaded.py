@@ -8,8 +8,8 @@ import pytest
 from apis import keys, objects, resources
 from apis.objects import Key, named
 from kube import errors
-from kubelet.forge import admittance
 from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods import decide
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running
@@ -106,7 +106,7 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
     assert ("by the patch that liqoctl info prints" in said["message"]) == is_daemon
     local = await world.pod()
     assert local
-    held_back = admittance.held_back([admittance.claim(local)])
+    held_back = decide.held_back([decide.claim(local)])
     assert resources.to_json(held_back).get("pods") == ("1" if is_daemon else None)
     assert (again is not None) == (offloading == "there")
 

@@ -19,9 +19,10 @@ from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
 from kube.untrusted import decode
-from kubelet.forge import answers, life, news, shadowpod, status
+from kubelet.forge import life, news, shadowpod, status
 from kubelet.forge.clean import LocalContext
-from kubelet.forge.decisions import Observed, decide
+from kubelet.pods import decide as decisions
+from kubelet.pods.decide import PodSnapshot, decide
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.kubelet import worlds
@@ -98,11 +99,11 @@ def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, thei
     shadow, theirs = seen(shadow, keys.SHADOW_POD), seen(theirs)
     pod = local({"phase": "Running"})
 
-    decide(Observed(pod, shadow, theirs, worlds.PAIR, worlds.NODE))
-    for said in (answers.refusal(shadow), answers.deferral(shadow)):
+    decide(PodSnapshot(pod, shadow, theirs, worlds.PAIR, worlds.NODE))
+    for said in (decisions.remote_refusal(shadow), decisions.remote_deferral(shadow)):
         assert isinstance(said, str)
-    answers.is_replaced(shadow, theirs)
-    answers.is_awaited(pod, shadow, None)
+    decisions.is_remade_remotely(shadow, theirs)
+    decisions.is_awaited(pod, shadow, None)
     assert life.restarts(pod, theirs) in (0, 1)
     assert all(isinstance(text, str) for text in life.note(pod, theirs).values())
     json.dumps(shadowpod.changes(shadow, pod, worlds.PAIR, shadowpod.Options("n", NO_PATCH)))
@@ -216,7 +217,7 @@ def test_what_does_not_fit_its_place_is_absent(shape: str) -> None:
     made = status.mirrored(pod, seen(offered), HOME)
 
     assert worlds.named_condition(made, "Ready").get("status") != "True"
-    assert answers.refusal(offered) == answers.deferral(offered) == ""
+    assert decisions.remote_refusal(offered) == decisions.remote_deferral(offered) == ""
     assert made["podIP"] == "10.1.0.7"
 
 

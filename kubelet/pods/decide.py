@@ -1,17 +1,19 @@
-"""What to do next about one pod, given what is there on both sides.
+"""What to do next about one pod, given what is there on both sides, and whether it may be here.
 
-Source: docs/parity.md § 5.5.1, the table, in its order; F-18, F-20.
+Source: docs/parity.md § 3.1, 4.10, 5.5.1, the table, in its order; § 5.5.5; F-18, F-20; SEC-D5.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from apis import keys, objects
+from apis import keys, objects, placement, quotas, resources
 from apis.objects import Object
-from apis.offloading import MappedNamespace
+from apis.offloading import MappedNamespace, NamespaceOffloading, PodOffloadingStrategy
 from apis.placement import TOLERATION, PlacementAnnotation
+from apis.resources import Quantity, Resources
 from kubelet.forge import shadowpod, status
 from kubelet.forge.mapping import MappingState
 
@@ -48,7 +50,7 @@ DESTRUCTIVE = frozenset({Step.DELETE_SHADOW, Step.DELETE_LOCAL})
 
 
 @dataclass(frozen=True)
-class Observed:
+class PodSnapshot:
     """What there is of one pod; ``local`` is None unless it is bound to ``node``."""
 
     local: Object | None
@@ -76,7 +78,7 @@ class Observed:
         return twin is not None and objects.labels(twin).get(keys.NODE_NAME) == self.node
 
 
-def decide(observed: Observed) -> Step:
+def decide(observed: PodSnapshot) -> Step:
     """Return what to do; an object that is not ours is never touched.
 
     A terminating pod whose name is taken on the provider is let go: nothing of it is there.
@@ -94,7 +96,7 @@ def decide(observed: Observed) -> Step:
     return Step.WAIT if observed.is_shared() else _living(observed, observed.local)
 
 
-def rests_on_absence(step: Step, observed: Observed) -> bool:
+def rests_on_absence(step: Step, observed: PodSnapshot) -> bool:
     """Whether ``step`` writes for ever what a cache only does not show.
 
     That is an end of which the ShadowPod alone tells. What deletes rests on what was seen to go,
@@ -105,14 +107,14 @@ def rests_on_absence(step: Step, observed: Observed) -> bool:
     return is_followed and objects.is_finished(observed.shadow or {})
 
 
-def _orphan(observed: Observed) -> Step:
+def _orphan(observed: PodSnapshot) -> Step:
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow):
         return Step.REST
     return Step.DELETE_SHADOW
 
 
-def _finished(observed: Observed, local: Object) -> Step:
+def _finished(observed: PodSnapshot, local: Object) -> Step:
     """Terminal is final on both sides. Source: docs/parity.md F-23."""
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow) or not shadowpod.is_for(shadow, local):
@@ -121,7 +123,7 @@ def _finished(observed: Observed, local: Object) -> Step:
     return Step.REST if is_known else Step.CONFIRM_END
 
 
-def _ending(observed: Observed) -> Step:
+def _ending(observed: PodSnapshot) -> Step:
     shadow = observed.mine(observed.shadow)
     if shadow is None and observed.mine(observed.remote) is None:
         return Step.DELETE_LOCAL
@@ -130,7 +132,7 @@ def _ending(observed: Observed) -> Step:
     return Step.END_WITHIN if _is_hurried(observed, shadow) else Step.DELETE_SHADOW
 
 
-def _is_hurried(observed: Observed, shadow: Object) -> bool:
+def _is_hurried(observed: PodSnapshot, shadow: Object) -> bool:
     """Whether the Pod of ``shadow`` runs, and is to end in another time than its spec says."""
     local, remote = observed.local, observed.mine(observed.remote)
     if local is None or remote is None:
@@ -144,7 +146,7 @@ def is_over(remote: Object) -> bool:
     return objects.is_terminating(remote) or objects.is_finished(remote)
 
 
-def _living(observed: Observed, local: Object) -> Step:
+def _living(observed: PodSnapshot, local: Object) -> Step:
     twins = [twin for twin in (observed.shadow, observed.remote) if twin is not None]
     is_old = any(not shadowpod.is_for(twin, local) for twin in twins)
     if observed.shadow is None:
@@ -238,3 +240,175 @@ def _is_made_anew(local: Object) -> bool:
     """Whether its owner makes another; that of a DaemonSet would be on this very node again."""
     owner = objects.controller_of(local)
     return owner is not None and owner.get("kind") != "DaemonSet"
+
+
+# Which pods a virtual node rejects as a kubelet does ----------------------------------------------
+# A pod that came with ``spec.nodeName`` counts against the node for all users while it is
+# Pending. One that a scheduler bound has the condition PodScheduled, which its binding sets: it
+# waits. Source: docs/decisions/0013 (8); Kubernetes, pkg/kubelet/lifecycle, predicates.
+
+DISABLED: Final = "OffloadingDisabled"
+OUT_OF: Final = "OutOf"
+_SCHEDULED: Final = "PodScheduled"
+_PODS: Final = "pods"
+
+
+class Rejection(NamedTuple):
+    """Why a pod has failed before it began."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClaim:
+    """What a pod on the node asks for; those that came first have it."""
+
+    age: tuple[str, str]
+    amounts: Mapping[str, Quantity]
+    is_held_back: bool = False
+    """Whether a DaemonSet keeps it here and it does not run, so that the node offers it beside."""
+
+
+def claim(pod: Object) -> NodeClaim | None:
+    """Return what ``pod`` takes of its node; None for one that has ended."""
+    if objects.is_finished(pod):
+        return None
+    amounts = resources.usage_of_stored(pod["spec"])
+    is_waiting = status.status_of(pod).get("reason") == status.OFFLOADING_BACK_OFF
+    is_held_back = is_waiting and bool(placement.is_pinned(pod))
+    return NodeClaim(_age(pod), {**amounts, _PODS: resources.parse_quantity(1)}, is_held_back)
+
+
+def held_back(claims: Iterable[NodeClaim | None]) -> Resources:
+    """Return what those of ``claims`` ask for that are held back, together."""
+    return resources.total(one.amounts for one in claims if one and one.is_held_back)
+
+
+def came_by_name(local: Object) -> bool:
+    """Whether nobody scheduled the pod, and nothing was made of it yet."""
+    listed = status.status_of(local).get("conditions")
+    is_new = not (status.has_started(local) or is_labelled(local))
+    return is_new and not objects.is_condition_true(listed, _SCHEDULED)
+
+
+def lacking(local: Object, node: Object | None, others: Iterable[NodeClaim]) -> str:
+    """Return the resource of which ``node`` has not enough beside what older pods ask for.
+
+    "" if it has, or where nobody says what it has.
+    """
+    allocatable: Mapping[str, Any] = status.status_of(node or {}).get("allocatable") or {}
+    own = claim(local)
+    if not allocatable or own is None:
+        return ""
+    older = [one.amounts for one in others if one.age < own.age]
+    free = resources.less(resources.readable(allocatable), resources.total(older))
+    wanted = {
+        name: amount
+        for name, amount in own.amounts.items()
+        if amount and (name != _PODS or name in allocatable)
+    }
+    return next(iter(sorted(resources.lacking(wanted, free))), "")
+
+
+def rejection(local: Object, disabled: str, missing: str, now: datetime) -> Rejection | None:
+    """Return why ``local`` is rejected, None if it is not, or not yet.
+
+    ``disabled`` says why its namespace does not come here, ``missing`` what the node lacks.
+    """
+    if not came_by_name(local):
+        return None
+    if missing:
+        said = f"the node has not enough {missing} beside the pods that are older"
+        return Rejection(f"{OUT_OF}{missing}", f"Pod was rejected: {said}: let it be scheduled")
+    if disabled and patience_s(local, now) <= 0:
+        return Rejection(DISABLED, f"Pod was rejected: {disabled}")
+    return None
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    return str(pod["metadata"].get("creationTimestamp") or ""), objects.uid(pod)
+
+
+# What the provider says about a pod with its ShadowPod and its Pod --------------------------------
+# Source: docs/parity.md § 4.10, 5.5.5.
+
+
+def remote_refusal(shadow: Object, type_: str = "Admitted") -> str:
+    """Return why the provider does not admit the pod, or a change of it; "" if it does."""
+    found = objects.find_condition(status.status_of(shadow).get("conditions"), type_) or {}
+    if found.get("status") != "False":
+        return ""
+    return str(found.get("message") or found.get("reason") or "refused")
+
+
+def remote_deferral(shadow: Object) -> str:
+    """Return why the pod may not grow yet; "" if nothing of it waits for room."""
+    listed = status.status_of(shadow).get("conditions")
+    found = objects.find_condition(listed, keys.UPDATED_CONDITION) or {}
+    waits = found.get("status") == "False" and found.get("reason") == quotas.EXCEEDED
+    return str(found.get("message") or "") if waits else ""
+
+
+def is_remade_remotely(shadow: Object, remote: Object) -> bool:
+    """Whether the provider ends the pod to make it again: how its containers end then is no end.
+
+    A kubelet reports Succeeded or Failed of any pod that is deleted. Work that was finished
+    before is finished for the ShadowPod too.
+    """
+    ended = objects.is_terminating(remote) and objects.is_finished(remote)
+    return ended and not objects.is_finished(shadow)
+
+
+def has_ended_remotely(shadow: Object, remote: Object | None) -> bool:
+    """Whether the pod has ended on the provider, and is not made again there."""
+    if objects.is_finished(shadow):
+        return True
+    return (
+        remote is not None
+        and objects.is_finished(remote)
+        and not is_remade_remotely(shadow, remote)
+    )
+
+
+def is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
+    """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
+    is_over = objects.is_finished(shadow)
+    return remote is None and not status.has_started(local) and not is_over
+
+
+def is_counted(local: Object) -> bool:
+    """Whether somebody counts how the pod ends."""
+    always = local["spec"].get("restartPolicy", "Always") == "Always"
+    return not always or bool(objects.finalizers(local))
+
+
+# Whether the namespace of a pod lets it run on this virtual node ----------------------------------
+# Admission says it earlier, where it is asked; this holds however the pod came to be bound.
+# Source: docs/parity.md § 3.1; SEC-D5.
+
+_VIRTUAL: Object = {"metadata": {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}}
+
+
+def forbids(local: Object, offloading: Object | None, node: Object | None) -> str:
+    """Return why ``offloading``, that of its namespace, keeps ``local`` off ``node``; "" if not.
+
+    Who owns the pod is not asked, nor what it says of itself, but for the runtime class: its pods
+    belong on virtual nodes under every strategy. Without ``offloading`` another rule decides; where
+    ``node`` is not known, only the strategy is judged.
+    """
+    if offloading is None or objects.is_terminating(offloading):
+        return ""
+    name = f"namespaceoffloading {objects.key_of(offloading)}"
+    try:
+        asked = NamespaceOffloading.parse(offloading)
+    except ValueError as error:
+        return f"{name} cannot be read: {error}: correct it"
+    if placement.is_forced(local):
+        asked = replace(asked, strategy=PodOffloadingStrategy.REMOTE)
+    if node is None:
+        asked = replace(asked, cluster_selector=())
+    obstacles = placement.forbidden(asked, node or _VIRTUAL)
+    if not obstacles:
+        return ""
+    return f"{name}: {obstacles[0].text}: change it, or delete the pod and let it be placed again"
