@@ -8,7 +8,7 @@ from apis.networks import PodNetworks
 from apis.objects import Kind, Object
 from kubelet import references
 from kubelet.forge import shadowpod
-from kubelet.forge.mapping import NamespaceMapping
+from kubelet.pods.mapping import NamespaceMapping
 
 
 class Namespaces(Protocol):

@@ -7,7 +7,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
-from kubelet.forge import ip
+from kubelet.pods import ip
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from kube.authz import Authorizer, Right
 from kube.cluster import Cluster
 from kubelet.contract import Namespaces
 from kubelet.forge import containers, shadowpod, usage
-from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.forge.usage import Measured
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.room import PodHere
 
 AT_ONCE: Final = 50

@@ -33,9 +33,8 @@ from kubelet.addresses import Addresses
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
-from kubelet.forge import accounts, shadowpod
+from kubelet.forge import shadowpod
 from kubelet.forge.health import Health
-from kubelet.forge.mapping import ClusterPair
 from kubelet.forge.node import Identity
 from kubelet.heartbeat import Heartbeat
 from kubelet.here import Here
@@ -47,7 +46,8 @@ from kubelet.node import (
     PingReconciler,
     ProviderHealth,
 )
-from kubelet.pods import decide
+from kubelet.pods import apiserver, decide
+from kubelet.pods.mapping import HomeAndProvider
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.room import PodHere
 from kubelet.settings import Settings
@@ -88,7 +88,7 @@ class Loops:
             keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
         )
         self._addresses = Addresses(settings)
-        self._clusters = ClusterPair(settings.home_cluster_id, settings.foreign_cluster_id)
+        self._clusters = HomeAndProvider(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(
             LeaderOnlyCluster(home, may_write), [self._pods_here, self._node]
@@ -274,7 +274,7 @@ class Loops:
             labels=settings.extra_labels,
             annotations={
                 **settings.extra_annotations,
-                **accounts.told_by_node(settings.api_server),
+                **apiserver.told_by_node(settings.api_server),
             },
             runtime=process.own_version(),
         )

@@ -28,9 +28,9 @@ from kube.informer import Change, Informer
 from kube.ratelimit import SingleFlightRead
 from kube.slim import Packed, PackedState
 from kubelet.departures import Departures
-from kubelet.forge import mapping
-from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
 from kubelet.here import Here
+from kubelet.pods import mapping
+from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ GOOD_S: Final = 10.0
 """So old may what the server said of the NamespaceMap be: as long as a new pod is not judged."""
 
 
-def informer(tenant_namespace: str, clusters: ClusterPair) -> Informer[Object]:
+def informer(tenant_namespace: str, clusters: HomeAndProvider) -> Informer[Object]:
     return Informer(peer.map_to_provider(tenant_namespace, clusters.destination))
 
 
@@ -56,7 +56,7 @@ class Mappings:
         *,
         maps: Informer[Object],
         here: Here,
-        clusters: ClusterPair,
+        clusters: HomeAndProvider,
         node: str,
         departures: Departures,
         breaker: Breaker,

@@ -10,7 +10,7 @@ from apis import objects
 from apis.objects import Key, Object
 from kube.clock import Deadline
 from kube.ratelimit import Buckets
-from kubelet.forge.accounts import Issued, Token
+from kubelet.pods.apiserver import Issued, Token
 from kubelet.references import FIRST_PAUSE_S, MAX_PAUSE_S, PATIENCE_S
 
 REFUSED_S: Final = 1.0

@@ -14,7 +14,7 @@ from apis.networks import ListenAddress, Network, Remap
 from apis.offloading import ReflectionPolicy
 from apis.reflection import AWAITED, ReflectedKind
 from kube import flags
-from kubelet.forge.accounts import ApiServer
+from kubelet.pods.apiserver import ApiServer
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from kube.slim import ReadYourWrites
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
 from kubelet.forge import life, news, quickends, status
-from kubelet.forge.clean import LocalContext
 from kubelet.forge.conditions import is_unavailable
 from kubelet.memories import REFUSED_S, TAKEN_S, Memories
 from kubelet.pacing import Pacing, QuickEnds
 from kubelet.pods import decide
 from kubelet.pods.decide import Rejection, is_labelled
+from kubelet.pods.sanitize import LocalContext
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""

@@ -17,9 +17,9 @@ from kube import errors
 from kube.clock import Deadline
 from kube.cluster import Cluster
 from kubelet.contract import Recorder
-from kubelet.forge import accounts
-from kubelet.forge.accounts import ApiServer, Issued, Owner, Token
 from kubelet.memories import Due, Granted, Memories
+from kubelet.pods import apiserver
+from kubelet.pods.apiserver import ApiServer, Issued, Owner, Token
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Tokens:
 
     async def begin(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         """Provide the tokens of a pod whose ShadowPod was just created."""
-        if wanted := accounts.tokens(local, self._server):
+        if wanted := apiserver.tokens(local, self._server):
             await self._keep(local, Owner(keys.SHADOW_POD, shadow), pair, wanted, is_new=True)
 
     async def keep(
@@ -66,7 +66,7 @@ class Tokens:
         self, local: Object, remote: Object, pair: MappedNamespace
     ) -> float | None:
         """Do so for a terminating pod that runs on for long without a ShadowPod."""
-        if not accounts.ends_late(local):
+        if not apiserver.ends_late(local):
             return None
         return await self._provide(local, Owner(keys.POD, remote), remote, pair)
 
@@ -76,12 +76,12 @@ class Tokens:
         Their ShadowPod is about to go. A provider may not allow that.
         """
         memory = self._memories.of(local)
-        is_needed = accounts.ends_late(local) and accounts.tokens(local, self._server)
+        is_needed = apiserver.ends_late(local) and apiserver.tokens(local, self._server)
         if memory.has_left_tokens or not is_needed:
             return
-        key = accounts.secret_key(objects.key_of(remote))
+        key = apiserver.secret_key(objects.key_of(remote))
         found = await self._remote.get_live(keys.SECRET, key)
-        if found is not None and accounts.is_of(found, local):
+        if found is not None and apiserver.is_of(found, local):
             owner = Owner(keys.POD, remote).reference()
             metadata = {"uid": objects.uid(found), "ownerReferences": [owner]}
             try:
@@ -94,7 +94,7 @@ class Tokens:
     async def _provide(
         self, local: Object, owner: Owner, remote: Object | None, pair: MappedNamespace
     ) -> float | None:
-        wanted = accounts.tokens(local, self._server)
+        wanted = apiserver.tokens(local, self._server)
         if not wanted:
             return None
         memory = self._memories.of(local)
@@ -108,11 +108,11 @@ class Tokens:
     async def end(self, local: Object, pair: MappedNamespace) -> None:
         """Take the tokens of a pod that has ended from the provider; it is given no others."""
         memory = self._memories.of(local)
-        if memory.has_no_tokens or not accounts.tokens(local, self._server):
+        if memory.has_no_tokens or not apiserver.tokens(local, self._server):
             return
-        key = accounts.secret_key(pair.twin_of(objects.key_of(local)))
+        key = apiserver.secret_key(pair.twin_of(objects.key_of(local)))
         found = await self._remote.get_live(keys.SECRET, key)
-        if found is not None and accounts.is_of(found, local):
+        if found is not None and apiserver.is_of(found, local):
             await self._remote.delete(keys.SECRET, key, uid=objects.uid(found))
             logger.info("Deleted tokens", extra={"secret": str(key)})
         memory.has_no_tokens = True
@@ -130,7 +130,7 @@ class Tokens:
         memory = self._memories.of(local)
         before = memory.tokens
         failures, renewal = (before.failures, before.renewal) if before else (0, None)
-        account = accounts.account(local).name
+        account = apiserver.account(local).name
         try:
             renewal = await self._ensured(local, owner, pair, wanted, is_new=is_new)
         except errors.KubeError as error:
@@ -161,14 +161,14 @@ class Tokens:
         *,
         is_new: bool,
     ) -> Deadline:
-        key = accounts.secret_key(objects.key_of(owner.obj))
+        key = apiserver.secret_key(objects.key_of(owner.obj))
         found = None if is_new else await self._remote.get_live(keys.SECRET, key)
-        if found is not None and accounts.is_of(found, local):
+        if found is not None and apiserver.is_of(found, local):
             renewal = self._renewal(local, found)
             if self._left_s(renewal) > 0:
                 return renewal
         issued, renewal = await self._issued(local, wanted)
-        secret = accounts.secret(local, owner, pair, issued)
+        secret = apiserver.secret(local, owner, pair, issued)
         await self._write(key, found, secret)
         self._memories.of(local).granted.clear()
         logger.info("Provided tokens", extra={"secret": str(key)})
@@ -176,7 +176,7 @@ class Tokens:
 
     def _renewal(self, local: Object, found: Object) -> Deadline:
         """Return when the tokens in ``found`` are asked for again: as it says, or as was known."""
-        said = self._in(accounts.refresh_in_s(found, self._clock()))
+        said = self._in(apiserver.refresh_in_s(found, self._clock()))
         due = self._memories.of(local).tokens
         known = due.renewal if due and due.renewal else said
         return said._replace(by=min(said.by, known.by))
@@ -198,18 +198,18 @@ class Tokens:
         return {token.key: granted[token].issued for token in wanted}, first
 
     async def _ask(self, local: Object, token: Token) -> Granted:
-        request = accounts.token_request(local, token)
-        account = accounts.account(local)
+        request = apiserver.token_request(local, token)
+        account = apiserver.account(local)
         answer = await self._local.post(keys.SERVICE_ACCOUNT, account, "token", request)
         now = self._clock()
-        issued = accounts.issued(local, answer, now)
+        issued = apiserver.issued(local, answer, now)
         return Granted(issued, Deadline.noted(issued.renewed, now, self._monotonic()))
 
     async def _write(self, key: Key, found: Object | None, secret: Object) -> None:
         found = found or await self._create(key, secret)
         if found is None:
             return
-        if not accounts.is_token_secret(found):
+        if not apiserver.is_token_secret(found):
             raise errors.ConflictError(f"secret {key} is there and not ours: remove or rename it")
         changes = {name: secret[name] for name in ("metadata", "stringData")}
         changes["metadata"] = {**changes["metadata"], "uid": objects.uid(found)}

@@ -14,7 +14,8 @@ from certs import listener, requests
 from kube import kubeconfig, slim
 from kube.untrusted import decode, schemas
 from kubelet import mappings
-from kubelet.forge import accounts, usage
+from kubelet.forge import usage
+from kubelet.pods import apiserver
 from liqoctl.__main__ import cli
 from reflector import informers
 from webhook import reviews, worker
@@ -93,7 +94,7 @@ BOUNDS: Final = {
     ),
     "bytes of a review": (reviews.MAX_BODY,),
     "bytes of reviews": (worker.HELD, worker.LARGE),
-    "tokens of": (accounts.MAX_TOKENS,),
+    "tokens of": (apiserver.MAX_TOKENS,),
     "bytes of a kubeconfig": (kubeconfig.MAX_BYTES,),
     "bytes of a certificate": (requests.MAX_BYTES,),
     "virtual kubelet, metric agent": (*listener.ORDINARY, listener.ORDINARY.in_all // 2),

@@ -10,7 +10,7 @@ from typing import Final
 from apis import keys, objects, texts
 from apis.objects import Object
 from kubelet.forge import generation
-from kubelet.forge.clean import Filter, mapping, mappings
+from kubelet.pods.sanitize import Filter, mapping, mappings
 
 OFFLOADED: Final = keys.OFFLOADED_CONDITION
 """Condition of a local pod that the provider refuses; it goes when the pod is taken."""

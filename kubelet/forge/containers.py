@@ -8,7 +8,7 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.forge.clean import Filter, mapping, mappings
+from kubelet.pods.sanitize import Filter, mapping, mappings
 
 CANNOT_RUN: Final = 128
 """The exit code that a kubelet writes of a container that could not start."""

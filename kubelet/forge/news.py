@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 from apis import objects
 from apis.objects import Object
 from kubelet.forge import conditions
-from kubelet.forge.clean import mapping
 from kubelet.forge.conditions import OFFLOADED
+from kubelet.pods.sanitize import mapping
 
 _REASONS: Final = frozenset(
     {

@@ -8,7 +8,7 @@ from typing import Final
 from apis import objects
 from apis.objects import Object
 from kubelet.forge import conditions, status
-from kubelet.forge.clean import LocalContext
+from kubelet.pods.sanitize import LocalContext
 
 QUICK_S: Final = 10.0
 

@@ -14,8 +14,9 @@ from typing import Final
 from apis import allowlist, apply, downward, keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import MappedNamespace, OffloadingPatch
-from kubelet.forge import accounts, antiaffinity, containers
-from kubelet.forge.accounts import NO_API_SERVER, ApiServer, Mode
+from kubelet.forge import antiaffinity, containers
+from kubelet.pods import apiserver
+from kubelet.pods.apiserver import NO_API_SERVER, ApiServer, Mode
 
 _PROVIDERS: Final = "liqo.io"
 """Prefix of the labels and annotations that the provider adds to a ShadowPod."""
@@ -72,7 +73,7 @@ def refusal(local: Object, options: Options) -> str:
     """Return why the pod ``local`` does not run on a provider, "" if it does."""
     return (
         podfields.refusal(local["spec"])
-        or accounts.refusal(local, options.api_server)
+        or apiserver.refusal(local, options.api_server)
         or antiaffinity.refusal(local, options.twins or {})
     )
 
@@ -245,12 +246,12 @@ def _tolerated(local: Object, options: Options) -> list[Object]:
 
 
 def _api_server(made: Object, local: Object, pair: MappedNamespace, options: Options) -> None:
-    accounts.mutate(made, local, pair, options.api_server)
+    apiserver.mutate(made, local, pair, options.api_server)
 
 
 def _downward(made: Object, local: Object, _pair: MappedNamespace, options: Options) -> None:
     """Let the pod read of itself what holds at the API server that it uses."""
-    is_home = accounts.mode(local, options.api_server) is Mode.TOKEN_API
+    is_home = apiserver.mode(local, options.api_server) is Mode.TOKEN_API
     fields = {downward.UID, downward.NODE} if is_home else set[str]()
     if options.is_namespace_local:
         fields |= {downward.NAMESPACE}

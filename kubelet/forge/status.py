@@ -13,7 +13,8 @@ from typing import Any, Final
 from apis import keys, objects, placement
 from apis.objects import Object
 from kubelet.forge import conditions, containers, generation
-from kubelet.forge.clean import (
+from kubelet.forge.conditions import OFFLOADED
+from kubelet.pods.sanitize import (
     Filter,
     LocalContext,
     bounded,
@@ -22,7 +23,6 @@ from kubelet.forge.clean import (
     mappings,
     pod_address,
 )
-from kubelet.forge.conditions import OFFLOADED
 
 FAILED_REFLECTION: Final = keys.FAILED_REFLECTION
 REFLECTION_DISABLED: Final = keys.REFLECTION_DISABLED

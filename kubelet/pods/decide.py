@@ -15,7 +15,7 @@ from apis.offloading import MappedNamespace, NamespaceOffloading, PodOffloadingS
 from apis.placement import TOLERATION, PlacementAnnotation
 from apis.resources import Quantity, Resources
 from kubelet.forge import shadowpod, status
-from kubelet.forge.mapping import MappingState
+from kubelet.pods.mapping import MappingState
 
 PATIENCE: Final = timedelta(seconds=10)
 """A namespace is offloaded that long after its first pods: before, they are not judged."""

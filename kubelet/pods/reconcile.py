@@ -23,12 +23,12 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import accounts, antiaffinity, shadowpod, status
-from kubelet.forge.accounts import Mode
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.forge import antiaffinity, shadowpod, status
 from kubelet.forge.shadowpod import Options
 from kubelet.memories import Memories
+from kubelet.pods import apiserver
 from kubelet.pods import decide as decisions
+from kubelet.pods.apiserver import Mode
 from kubelet.pods.decide import (
     DESTRUCTIVE,
     FallBack,
@@ -39,6 +39,7 @@ from kubelet.pods.decide import (
     is_labelled,
     rests_on_absence,
 )
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.references import References
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
@@ -486,7 +487,7 @@ def tell_unsent(recorder: Recorder, local: Object, pair: MappedNamespace, option
     _tell_orders(recorder, local, pair, shadowpod.unsent(local, options))
     if taints := shadowpod.untaken(local, options):
         recorder.event(keys.POD, local, "Normal", TOLERATIONS, _kept_off(taints, there))
-    is_tokenless = accounts.mode(local, options.api_server) is Mode.DISABLED
+    is_tokenless = apiserver.mode(local, options.api_server) is Mode.DISABLED
     if is_tokenless and (tokens := podfields.tokens(local["spec"])):
         message = f"{', '.join(tokens)} {there}: {podfields.TOKEN_CURE}"
         recorder.event(keys.POD, local, "Warning", keys.TOKEN_NOT_SENT, message)

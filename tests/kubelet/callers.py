@@ -11,7 +11,7 @@ from typing import Final
 
 from apis import keys
 from certs import listener, pki
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from tests import factories
 from tests.kubelet.rigs import DAY, Rig, now
 from tests.kubelet.worlds import TWIN

@@ -22,8 +22,8 @@ from kube.cluster import Cluster
 from kube.credentials import Access
 from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
-from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import Lookups
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.room import PodHere
 from kubelet.serving import Api
 from tests import factories

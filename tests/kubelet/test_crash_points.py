@@ -22,8 +22,8 @@ from kube.cluster import Selection
 from kube.events import EventRecorder as Events
 from kubelet.contract import Node
 from kubelet.forge import shadowpod
-from kubelet.forge.accounts import ApiServer
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods.apiserver import ApiServer
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from tests.fakes import FakeCluster
 from tests.kube.running import dice

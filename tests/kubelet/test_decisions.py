@@ -4,8 +4,8 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.forge.mapping import MappingState
 from kubelet.pods.decide import FallBack, PodSnapshot, Step, fall_back, rests_on_absence
+from kubelet.pods.mapping import MappingState
 from tests.factories import pod
 from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, running
 

@@ -18,12 +18,12 @@ from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
 from kube.untrusted import decode
-from kubelet.forge import accounts, antiaffinity, life, news, shadowpod, status, usage
-from kubelet.forge.accounts import ApiServer
-from kubelet.forge.clean import LocalContext
+from kubelet.forge import antiaffinity, life, news, shadowpod, status, usage
 from kubelet.forge.shadowpod import Options
-from kubelet.pods import decide
+from kubelet.pods import apiserver, decide
+from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.decide import PodSnapshot
+from kubelet.pods.sanitize import LocalContext
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NODE, NOW, PAIR
@@ -207,7 +207,7 @@ def looks_at(sides: Sides) -> None:
 
 def mutates(sides: Sides) -> None:
     made = counted({"volumes": sides.local["spec"]["volumes"], "containers": []})
-    accounts.mutate(made, sides.local, PAIR, OPTIONS.api_server)
+    apiserver.mutate(made, sides.local, PAIR, OPTIONS.api_server)
 
 
 def compares(sides: Sides) -> None:
@@ -238,7 +238,7 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     ],
     "anti-affinity": lambda one: antiaffinity.preset(one.local, OPTIONS.twins or {}),
     "terms that stay": lambda one: [*antiaffinity.unsent(one.local, OPTIONS.twins or {})],
-    "tokens": lambda one: accounts.tokens(one.local, OPTIONS.api_server),
+    "tokens": lambda one: apiserver.tokens(one.local, OPTIONS.api_server),
     "token volumes": mutates,
     "decide": looks_at,
     "shape": lambda one: decode.fitted(keys.POD, plain(one.remote)),

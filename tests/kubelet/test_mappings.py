@@ -23,10 +23,11 @@ from kube.slim import Packed
 from kubelet import mappings
 from kubelet.contract import Node
 from kubelet.departures import Departures
-from kubelet.forge import mapping, shadowpod
-from kubelet.forge.mapping import ClusterPair, MappingState, NamespaceMapping
+from kubelet.forge import shadowpod
 from kubelet.here import Here
 from kubelet.mappings import Mappings
+from kubelet.pods import mapping
+from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from tests import factories
 from tests.controllers.support import Ledger
@@ -43,7 +44,7 @@ from tests.kubelet.worlds import (
     running,
 )
 
-CLUSTERS = ClusterPair("rome", "milan")
+CLUSTERS = HomeAndProvider("rome", "milan")
 CHANGES: Final = int(os.environ.get("PYLIQO_TEST_CHANGES", "15"))
 MAP = Key("liqo-tenant-milan", "milan")
 

@@ -11,7 +11,7 @@ from kube import errors, metrics
 from kube.informer import Change
 from kube.slim import Packed
 from kubelet.endings import LINGER_S, MAX_LINGER_S
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, running

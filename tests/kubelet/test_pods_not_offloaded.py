@@ -8,8 +8,8 @@ import pytest
 from apis import keys, objects, resources
 from apis.objects import Key, named
 from kube import errors
-from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.pods import decide
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running

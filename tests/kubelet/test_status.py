@@ -20,9 +20,9 @@ from kube import client, errors
 from kube.cluster import Cluster
 from kube.untrusted import decode
 from kubelet.forge import life, news, shadowpod, status
-from kubelet.forge.clean import LocalContext
 from kubelet.pods import decide as decisions
 from kubelet.pods.decide import PodSnapshot, decide
+from kubelet.pods.sanitize import LocalContext
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.kubelet import worlds

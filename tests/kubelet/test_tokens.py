@@ -12,8 +12,8 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object
 from kube import clock, errors
 from kube.cluster import Cluster
-from kubelet.forge import accounts
-from kubelet.forge.accounts import ApiServer
+from kubelet.pods import apiserver
+from kubelet.pods.apiserver import ApiServer
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import World, ended, named_condition, running
@@ -314,7 +314,7 @@ def test_what_was_granted_says_when_and_pods_do_not_come_together(granted_s: int
     expires = now + dt.timedelta(seconds=granted_s)
     pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"{n}"}) for n in range(50)]
 
-    shares = [(accounts.renewed_from(pod, expires, now) - now).total_seconds() for pod in pods]
+    shares = [(apiserver.renewed_from(pod, expires, now) - now).total_seconds() for pod in pods]
 
     assert all(abs(share - 0.8 * granted_s) <= 30 for share in shares)
     assert len(set(shares)) > len(pods) / 2
@@ -440,7 +440,7 @@ async def found(world: World) -> Object:
 def test_no_token_outlives_an_hour(said: int | None, asked: int, audience: str) -> None:
     source = {"path": "token", "expirationSeconds": said, "audience": audience}
     volume = {"name": "api", "projected": {"sources": [{"serviceAccountToken": source}]}}
-    (token,) = accounts.tokens(
+    (token,) = apiserver.tokens(
         factories.pod("shop", "web", spec=spec(volumes=[volume])), ApiServer(is_supported=True)
     )
     assert token.expiration_s == asked

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from apis.objects import Key
 from kube.authz import Authorizer
-from kubelet.forge.mapping import MappingState, NamespaceMapping
 from kubelet.lookups import AT_ONCE, Lookups
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.room import PodHere
 from tests.factories import pod
 from tests.fakes import FakeCluster

@@ -15,8 +15,8 @@ from kube.untrusted import decode
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.forge import shadowpod
-from kubelet.forge.accounts import ApiServer
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods.apiserver import ApiServer
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.references import Policy
 from tests import factories

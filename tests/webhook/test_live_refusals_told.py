@@ -22,7 +22,7 @@ from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import EventRecorder
-from kubelet.forge.mapping import MappingState, NamespaceMapping
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from liqoctl import why
 from liqoctl.forge import why as answers
 from reflector.kinds import networking, storage

@@ -34,7 +34,7 @@ class NamespaceMapping:
 
 
 @dataclass(frozen=True)
-class ClusterPair:
+class HomeAndProvider:
     """The two clusters: ``origin`` is home, ``destination`` the provider."""
 
     origin: str
@@ -45,7 +45,7 @@ class ClusterPair:
         return MappedNamespace(self.origin, self.destination, namespace, remote_namespace)
 
 
-def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> NamespaceMapping:
+def of(found: NamespaceMap | None, namespace: str, clusters: HomeAndProvider) -> NamespaceMapping:
     """Return where the pods of ``namespace`` go; None is a NamespaceMap that is not there."""
     if found is None:
         return NamespaceMapping(MappingState.WAITING)
@@ -60,7 +60,7 @@ def of(found: NamespaceMap | None, namespace: str, clusters: ClusterPair) -> Nam
     return NamespaceMapping(MappingState.WAITING, pair)
 
 
-def known(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, MappedNamespace]:
+def known(found: NamespaceMap, clusters: HomeAndProvider) -> Mapping[str, MappedNamespace]:
     """Return the pair of each namespace of which something may be on the provider."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {namespace: there.pair for namespace, there in mappings.items() if there.pair}
@@ -72,7 +72,7 @@ def is_unclear(found: NamespaceMap, namespace: str) -> bool:
     return namespace in found.desired and current is not None and current.phase is None
 
 
-def accepted(found: NamespaceMap, clusters: ClusterPair) -> Mapping[str, MappedNamespace]:
+def accepted(found: NamespaceMap, clusters: HomeAndProvider) -> Mapping[str, MappedNamespace]:
     """Return the pair of each namespace whose pods are offloaded."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {
