@@ -18,8 +18,8 @@ from typing import Final
 from apis import keys
 from apis.objects import Key
 from apis.offloading import MappedNamespace, OffloadingPatch
-from kubelet.forge import shadowpod
-from kubelet.forge.shadowpod import Options
+from kubelet.pods import shadowpod
+from kubelet.pods.shadowpod import Options
 from sandbox import controlplane
 from sandbox.kubectl import Kubectl
 from tests import factories

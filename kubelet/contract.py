@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from apis.networks import PodNetworks
 from apis.objects import Kind, Object
 from kubelet import references
-from kubelet.forge import shadowpod
+from kubelet.pods import shadowpod
 from kubelet.pods.mapping import NamespaceMapping
 
 

@@ -13,9 +13,8 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.departures import Departures
-from kubelet.forge import shadowpod
 from kubelet.memories import Memories
-from kubelet.pods import decide
+from kubelet.pods import decide, shadowpod
 from kubelet.pods.decide import PodSnapshot, Step
 from kubelet.statuses import Statuses
 

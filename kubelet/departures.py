@@ -9,7 +9,8 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube.informer import Change
 from kube.slim import Packed
-from kubelet.forge import shadowpod, status
+from kubelet.forge import status
+from kubelet.pods import shadowpod
 
 K = TypeVar("K")
 T = TypeVar("T")

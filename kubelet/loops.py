@@ -33,7 +33,6 @@ from kubelet.addresses import Addresses
 from kubelet.contract import Node
 from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
-from kubelet.forge import shadowpod
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.heartbeat import Heartbeat
@@ -46,7 +45,7 @@ from kubelet.node import (
     PingReconciler,
     ProviderHealth,
 )
-from kubelet.pods import apiserver, decide
+from kubelet.pods import apiserver, decide, shadowpod
 from kubelet.pods.mapping import HomeAndProvider
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.room import PodHere

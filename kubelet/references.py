@@ -16,7 +16,7 @@ from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace, ReflectionPolicy
 from kube import errors
 from kube.cluster import Cluster
-from kubelet.forge import shadowpod
+from kubelet.pods import shadowpod
 
 PATIENCE_S: Final = 10.0
 """After which a pod is sent all the same; the provider's kubelet then waits for what is absent."""

@@ -23,10 +23,9 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import antiaffinity, shadowpod, status
-from kubelet.forge.shadowpod import Options
+from kubelet.forge import status
 from kubelet.memories import Memories
-from kubelet.pods import apiserver
+from kubelet.pods import apiserver, shadowpod
 from kubelet.pods import decide as decisions
 from kubelet.pods.apiserver import Mode
 from kubelet.pods.decide import (
@@ -40,6 +39,7 @@ from kubelet.pods.decide import (
     rests_on_absence,
 )
 from kubelet.pods.mapping import MappingState, NamespaceMapping
+from kubelet.pods.shadowpod import Options
 from kubelet.references import References
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
@@ -491,7 +491,7 @@ def tell_unsent(recorder: Recorder, local: Object, pair: MappedNamespace, option
     if is_tokenless and (tokens := podfields.tokens(local["spec"])):
         message = f"{', '.join(tokens)} {there}: {podfields.TOKEN_CURE}"
         recorder.event(keys.POD, local, "Warning", keys.TOKEN_NOT_SENT, message)
-    if terms := [*antiaffinity.unsent(local, twins)]:
+    if terms := [*shadowpod.unsent_affinity(local, twins)]:
         message = "; ".join(f"{one.path} {there}: it {one.why}" for one in terms)
         recorder.event(keys.POD, local, "Warning", AFFINITY, message)
 
@@ -525,7 +525,7 @@ def _tell_orders(
 
 async def remote_namespaces_of(local: Object, namespaces: Namespaces) -> Mapping[str, str]:
     """Return the twins of the namespaces that the pod's terms of affinity name."""
-    names = sorted(antiaffinity.named(local))
+    names = sorted(shadowpod.affinity_namespaces(local))
     found = [(name, await namespaces.mapping(name)) for name in names]
     return {
         name: there.pair.remote_namespace

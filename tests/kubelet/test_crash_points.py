@@ -21,7 +21,7 @@ from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.events import EventRecorder as Events
 from kubelet.contract import Node
-from kubelet.forge import shadowpod
+from kubelet.pods import shadowpod
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler

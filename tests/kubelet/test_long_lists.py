@@ -18,12 +18,12 @@ from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
 from kube.untrusted import decode
-from kubelet.forge import antiaffinity, life, news, shadowpod, status, usage
-from kubelet.forge.shadowpod import Options
-from kubelet.pods import apiserver, decide
+from kubelet.forge import life, news, status, usage
+from kubelet.pods import apiserver, decide, shadowpod
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.decide import PodSnapshot
 from kubelet.pods.sanitize import LocalContext
+from kubelet.pods.shadowpod import Options
 from tests import factories
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NODE, NOW, PAIR
@@ -236,8 +236,8 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
             PodPolicy().keeping(one.local["spec"]["tolerations"]),
         )
     ],
-    "anti-affinity": lambda one: antiaffinity.preset(one.local, OPTIONS.twins or {}),
-    "terms that stay": lambda one: [*antiaffinity.unsent(one.local, OPTIONS.twins or {})],
+    "anti-affinity": lambda one: shadowpod.preset(one.local, OPTIONS.twins or {}),
+    "terms that stay": lambda one: [*shadowpod.unsent_affinity(one.local, OPTIONS.twins or {})],
     "tokens": lambda one: apiserver.tokens(one.local, OPTIONS.api_server),
     "token volumes": mutates,
     "decide": looks_at,

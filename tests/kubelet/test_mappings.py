@@ -23,10 +23,9 @@ from kube.slim import Packed
 from kubelet import mappings
 from kubelet.contract import Node
 from kubelet.departures import Departures
-from kubelet.forge import shadowpod
 from kubelet.here import Here
 from kubelet.mappings import Mappings
-from kubelet.pods import mapping
+from kubelet.pods import mapping, shadowpod
 from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from tests import factories

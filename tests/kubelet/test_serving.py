@@ -97,10 +97,10 @@ LARGE: Final = [{"name": f"SETTING_{number}", "value": "x" * 90} for number in r
 
 async def grow(rig: Rig) -> Object:
     """Let the pod have more than a cache keeps."""
-    containers = [{"name": "main", "image": "nginx", "env": LARGE}]
+    listed = [{"name": "main", "image": "nginx", "env": LARGE}]
     pod = await rig.local.get(keys.POD, WEB)
     assert pod
-    large = {**pod, "spec": {**pod["spec"], "containers": containers}}
+    large = {**pod, "spec": {**pod["spec"], "containers": listed}}
     await rig.local.delete(keys.POD, WEB, uid=objects.uid(pod), grace_s=0)
     made = await rig.local.create(keys.POD, large)
     rig.pods[WEB] = PodHere.cached(made)

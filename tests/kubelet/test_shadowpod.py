@@ -9,8 +9,8 @@ from apis import apply, keys, podaffinity, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
-from kubelet.forge import shadowpod
-from kubelet.forge.shadowpod import Options
+from kubelet.pods import shadowpod
+from kubelet.pods.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
 

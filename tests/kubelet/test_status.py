@@ -19,8 +19,9 @@ from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
 from kube.untrusted import decode
-from kubelet.forge import life, news, shadowpod, status
+from kubelet.forge import life, news, status
 from kubelet.pods import decide as decisions
+from kubelet.pods import shadowpod
 from kubelet.pods.decide import PodSnapshot, decide
 from kubelet.pods.sanitize import LocalContext
 from sandbox.controlplane import Plane

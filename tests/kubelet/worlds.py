@@ -14,7 +14,7 @@ from kube.informer import Informer
 from kube.untrusted import decode
 from kubelet.contract import Node
 from kubelet.departures import Departures
-from kubelet.forge import shadowpod
+from kubelet.pods import shadowpod
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler

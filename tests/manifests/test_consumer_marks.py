@@ -16,8 +16,8 @@ from apis.providerpolicy import ProviderPolicy
 from controllers.offloading.namespacemap import forge
 from controllers.peers.replication import forge as replication
 from controllers.peers.replication.forge import Peering
-from kubelet.forge import shadowpod
-from kubelet.forge.shadowpod import Options
+from kubelet.pods import shadowpod
+from kubelet.pods.shadowpod import Options
 from reflector.kinds import networking
 from reflector.kinds.contract import ReflectionContext
 from sandbox.controlplane import Plane

@@ -15,8 +15,8 @@ from apis import keys, podfields, podvolumes, providerpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace, OffloadingPatch
 from apis.providerpolicy import AllowedReflection, PodPolicy, ProviderPolicy
-from kubelet.forge import shadowpod
-from kubelet.forge.shadowpod import Options
+from kubelet.pods import shadowpod
+from kubelet.pods.shadowpod import Options
 from reflector.kinds import networking, storage
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from tests import factories

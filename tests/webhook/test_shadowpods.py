@@ -13,8 +13,8 @@ from apis import keys, podfields
 from apis.objects import Key, Object, named
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
-from kubelet.forge import shadowpod
-from kubelet.forge.shadowpod import Options
+from kubelet.pods import shadowpod
+from kubelet.pods.shadowpod import Options
 from tests import factories
 from tests.kubelet.worlds import PAIR
 from tests.webhook.reviews import Known, body, patch_of
