@@ -9,8 +9,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube.informer import Change
 from kube.slim import Packed
-from kubelet.forge import status
-from kubelet.pods import shadowpod
+from kubelet.pods import shadowpod, status
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from kube import errors
 from kube.authz import Authorizer, Right
 from kube.cluster import Cluster
 from kubelet.contract import Namespaces
-from kubelet.forge import containers, usage
+from kubelet.forge import usage
 from kubelet.forge.usage import Measured
-from kubelet.pods import shadowpod
+from kubelet.pods import containers, shadowpod
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.room import PodHere
 

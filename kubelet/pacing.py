@@ -12,8 +12,8 @@ from typing import Final
 
 from apis.objects import Object
 from kube.ratelimit import Buckets
-from kubelet.forge import quickends
 from kubelet.memories import Memories, Writes
+from kubelet.pods import significance
 
 PER_SECOND: Final = 5.0
 BURST: Final = 10.0
@@ -93,7 +93,7 @@ class QuickEnds:
         memory, now = self._memories.of(local), self._clock()
         if memory.held_until is not None:
             return max(0.0, memory.held_until - now)
-        owner = quickends.owner_of(local, wanted, age_s)
+        owner = significance.owner_of(local, wanted, age_s)
         if not owner or self._pace.allows(owner):
             return 0.0
         memory.held_until = now + self._pause_s(owner, now)

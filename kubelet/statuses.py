@@ -17,11 +17,10 @@ from kube.cluster import Cluster
 from kube.slim import ReadYourWrites
 from kubelet import metrics
 from kubelet.contract import Node, Recorder
-from kubelet.forge import life, news, quickends, status
-from kubelet.forge.conditions import is_unavailable
 from kubelet.memories import REFUSED_S, TAKEN_S, Memories
 from kubelet.pacing import Pacing, QuickEnds
-from kubelet.pods import decide
+from kubelet.pods import decide, significance, status
+from kubelet.pods.conditions import is_unavailable
 from kubelet.pods.decide import Rejection, is_labelled
 from kubelet.pods.sanitize import LocalContext
 
@@ -51,7 +50,7 @@ class Statuses:
         self._pacing = Pacing(memories, monotonic)
         self._quick_ends = QuickEnds(memories, monotonic)
         self._owed: dict[Key, float] = {}
-        self._unkept: news.Paths = frozenset()
+        self._unkept: significance.Paths = frozenset()
         """Fields that the API server here does not keep."""
         metrics.UNANSWERED.set_function(memories.unanswered)
 
@@ -105,12 +104,12 @@ class Statuses:
         if not is_labelled(local) and self._is_due(local, wanted):
             labels[keys.SHADOW_POD_LABEL] = "true"
         if labels or self._is_news(local, wanted):
-            metadata = {"labels": labels, "annotations": life.note(local, remote)}
+            metadata = {"labels": labels, "annotations": status.note(local, remote)}
             said = {name: value for name, value in metadata.items() if value}
             if not await self._patch(local, wanted, said):
                 return
-        known = news.troubles(before)
-        for reason, message in news.troubles(wanted).items():
+        known = significance.troubles(before)
+        for reason, message in significance.troubles(wanted).items():
             if reason not in known:
                 self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
 
@@ -188,15 +187,17 @@ class Statuses:
         return self._is_news(local, wanted) or self._age_s(local) >= QUIET_S
 
     def _is_news(self, local: Object, wanted: Object) -> bool:
-        return news.is_significant(*self._kept(local, wanted))
+        return significance.is_significant(*self._kept(local, wanted))
 
     def _is_same(self, local: Object, wanted: Object) -> bool:
-        return news.is_same(*self._kept(local, wanted))
+        return significance.is_same(*self._kept(local, wanted))
 
     def _kept(self, local: Object, wanted: Object) -> tuple[Object, Object]:
         """Return the status that ``local`` has, and of the one it is to have what is kept here."""
         before = status.status_of(local)
-        return news.without(before, self._unkept), news.without(wanted, self._unkept)
+        return significance.without(before, self._unkept), significance.without(
+            wanted, self._unkept
+        )
 
     def _age_s(self, local: Object) -> float:
         now, memory = self._monotonic(), self._memories.of(local)
@@ -209,7 +210,7 @@ class Statuses:
         if held_s <= 0:
             return wanted
         self._owe(objects.key_of(local), held_s)
-        return quickends.held(local, self._home())
+        return significance.held_status(local, self._home())
 
     def _owe(self, key: Key, in_s: float) -> None:
         self._owed[key] = min(in_s, self._owed.get(key, in_s))
@@ -217,14 +218,14 @@ class Statuses:
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> bool:
         """Write the status; return whether that was its turn. If not, a later look writes."""
         before, key = status.status_of(local), objects.key_of(local)
-        left_s = self._pacing.left_s(local, is_urgent=news.is_urgent(before, wanted))
+        left_s = self._pacing.left_s(local, is_urgent=significance.is_urgent(before, wanted))
         if left_s > 0:
             self._owe(key, left_s)
             return False
-        changes = news.patch(before, wanted)
+        changes = significance.patch(before, wanted)
         metadata = {"uid": objects.uid(local), **metadata}
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
-        self._unkept = news.unkept(self._unkept, changes, status.status_of(made))
+        self._unkept = significance.unkept(self._unkept, changes, status.status_of(made))
         self._written.add(local, made)
         return True
 
@@ -233,5 +234,5 @@ class Statuses:
         return LocalContext(node.host_ip, self._clock(), addresses=node.addresses())
 
     def _home_of(self, local: Object, remote: Object) -> LocalContext:
-        restarts, was_disrupted = life.restarts(local, remote), life.was_disrupted(local)
+        restarts, was_disrupted = status.restarts(local, remote), status.was_disrupted(local)
         return replace(self._home(), restarts=restarts, was_disrupted=was_disrupted)

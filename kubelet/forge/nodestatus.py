@@ -12,10 +12,10 @@ from apis import keys, objects, resources
 from apis.objects import Object, merge_patch
 from apis.offloading import VirtualNode
 from apis.resources import Resources
-from kubelet.forge import conditions as shared
 from kubelet.forge import node as node_
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
+from kubelet.pods import conditions as shared
 
 HEARTBEAT: Final = timedelta(minutes=5)
 READY: Final = "KubeletReady"

@@ -14,8 +14,7 @@ from apis.objects import Object
 from apis.offloading import MappedNamespace, NamespaceOffloading, PodOffloadingStrategy
 from apis.placement import TOLERATION, PlacementAnnotation
 from apis.resources import Quantity, Resources
-from kubelet.forge import status
-from kubelet.pods import shadowpod
+from kubelet.pods import shadowpod, status
 from kubelet.pods.mapping import MappingState
 
 PATIENCE: Final = timedelta(seconds=10)

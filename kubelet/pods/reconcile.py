@@ -23,9 +23,8 @@ from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
 from kubelet.departures import Departures
 from kubelet.endings import Endings
-from kubelet.forge import status
 from kubelet.memories import Memories
-from kubelet.pods import apiserver, shadowpod
+from kubelet.pods import apiserver, shadowpod, status
 from kubelet.pods import decide as decisions
 from kubelet.pods.apiserver import Mode
 from kubelet.pods.decide import (

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 from apis import allowlist, apply, downward, keys, objects, podaffinity, podfields
 from apis.objects import Object
 from apis.offloading import MappedNamespace, OffloadingPatch
-from kubelet.forge import containers
-from kubelet.pods import apiserver
+from kubelet.pods import apiserver, containers
 from kubelet.pods.apiserver import NO_API_SERVER, ApiServer, Mode
 
 _PROVIDERS: Final = "liqo.io"

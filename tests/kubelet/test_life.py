@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Object
-from kubelet.forge import life
+from kubelet.pods import status
 from tests.kubelet.worlds import running
 
 
@@ -42,27 +42,27 @@ def remote(uid: str = "b", restarts: int = 0) -> Object:
 def test_a_note_counts_and_what_is_none_leaves_it_to_the_counts(
     note: str | None, expected: int
 ) -> None:
-    assert life.restarts(local(note, restarts=3), remote(restarts=1)) == expected
+    assert status.restarts(local(note, restarts=3), remote(restarts=1)) == expected
 
 
 def test_a_pod_that_never_ran_was_not_restarted() -> None:
     pod = {**local("a 3"), "status": {"phase": "Pending"}}
 
-    assert life.restarts(pod, remote()) == 0
-    assert life.note(pod, remote()) == {keys.REMOTE_POD: "b 0"}
+    assert status.restarts(pod, remote()) == 0
+    assert status.note(pod, remote()) == {keys.REMOTE_POD: "b 0"}
 
 
 def test_what_is_noted_is_not_noted_again() -> None:
-    assert life.note(local("b 4"), remote()) == {}
-    assert life.note(local("b 4"), None) == {}
-    assert life.note(local("a 4"), remote()) == {keys.REMOTE_POD: "b 5"}
+    assert status.note(local("b 4"), remote()) == {}
+    assert status.note(local("b 4"), None) == {}
+    assert status.note(local("a 4"), remote()) == {keys.REMOTE_POD: "b 5"}
 
 
 @given(st.text(max_size=2000))
 def test_a_note_is_short_and_read_again_whatever_a_provider_calls_its_pods(uid: str) -> None:
-    noted = life.note(local("a 1"), remote(uid))[keys.REMOTE_POD] if uid != "a" else "a 1"
+    noted = status.note(local("a 1"), remote(uid))[keys.REMOTE_POD] if uid != "a" else "a 1"
 
     assert len(noted) < 100
     noted.encode()
     if uid:
-        assert life.restarts(local(noted), remote(uid)) == int(noted.split(" ")[-1])
+        assert status.restarts(local(noted), remote(uid)) == int(noted.split(" ")[-1])

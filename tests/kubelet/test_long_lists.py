@@ -18,8 +18,8 @@ from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
 from kube.untrusted import decode
-from kubelet.forge import life, news, status, usage
-from kubelet.pods import apiserver, decide, shadowpod
+from kubelet.forge import usage
+from kubelet.pods import apiserver, decide, shadowpod, significance, status
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.decide import PodSnapshot
 from kubelet.pods.sanitize import LocalContext
@@ -201,7 +201,7 @@ def looks_at(sides: Sides) -> None:
     observed = PodSnapshot(sides.local, sides.shadow, sides.remote, PAIR, NODE)
     decide.decide(observed)
     decide.remote_refusal(sides.shadow)
-    life.note(sides.local, sides.remote)
+    status.note(sides.local, sides.remote)
     decide.forbids(sides.local, None, None)
 
 
@@ -212,9 +212,9 @@ def mutates(sides: Sides) -> None:
 
 def compares(sides: Sides) -> None:
     wanted = status.mirrored(sides.local, sides.remote, HOME)
-    news.is_significant(sides.local["status"], wanted)
-    news.troubles(wanted)
-    news.patch(sides.local["status"], wanted)
+    significance.is_significant(sides.local["status"], wanted)
+    significance.troubles(wanted)
+    significance.patch(sides.local["status"], wanted)
 
 
 def hides(sides: Sides) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from kubelet.forge import news
 from kubelet.memories import Memories
 from kubelet.pacing import Pacing
+from kubelet.pods import significance
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
@@ -199,4 +199,4 @@ async def test_the_reasons_of_events_are_those_that_kubelets_have(fake_world: Wo
     ],
 )
 def test_each_reason_is_one_of_a_list(reason: str, event: str) -> None:
-    assert list(news.troubles(waiting(reason))) == [event]
+    assert list(significance.troubles(waiting(reason))) == [event]

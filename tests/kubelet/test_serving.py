@@ -16,7 +16,8 @@ from apis.objects import Key, Object
 from certs import pki
 from kube import errors
 from kubelet.certificate import CertificateReconciler
-from kubelet.forge import containers, usage
+from kubelet.forge import usage
+from kubelet.pods import containers
 from kubelet.room import PodHere
 from tests import factories, flood
 from tests.fakes import FakeCluster

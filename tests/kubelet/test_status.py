@@ -19,9 +19,8 @@ from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
 from kube.untrusted import decode
-from kubelet.forge import life, news, status
 from kubelet.pods import decide as decisions
-from kubelet.pods import shadowpod
+from kubelet.pods import shadowpod, significance, status
 from kubelet.pods.decide import PodSnapshot, decide
 from kubelet.pods.sanitize import LocalContext
 from sandbox.controlplane import Plane
@@ -105,8 +104,8 @@ def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, thei
         assert isinstance(said, str)
     decisions.is_remade_remotely(shadow, theirs)
     decisions.is_awaited(pod, shadow, None)
-    assert life.restarts(pod, theirs) in (0, 1)
-    assert all(isinstance(text, str) for text in life.note(pod, theirs).values())
+    assert status.restarts(pod, theirs) in (0, 1)
+    assert all(isinstance(text, str) for text in status.note(pod, theirs).values())
     json.dumps(shadowpod.changes(shadow, pod, worlds.PAIR, shadowpod.Options("n", NO_PATCH)))
 
 
@@ -413,7 +412,7 @@ def test_restarts_of_the_provider_are_added() -> None:
     ],
 )
 def test_what_is_worth_a_write_while_pending(after: Object, *, is_significant: bool) -> None:
-    assert news.is_significant({"phase": "Pending"}, after) is is_significant
+    assert significance.is_significant({"phase": "Pending"}, after) is is_significant
 
 
 def test_an_aborted_pod_keeps_what_had_ended() -> None:

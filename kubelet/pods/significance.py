@@ -1,6 +1,6 @@
-"""What of a status is news: worth a write, or an Event.
+"""What of a status is worth a write or an Event, and which ends are so quick that they wait.
 
-Source: docs/parity.md § 5.5.5; bench/goals.py row 5.
+Source: docs/parity.md § 5.5.5; H16; bench/goals.py row 5.
 """
 
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from apis import objects
 from apis.objects import Object
-from kubelet.forge import conditions
-from kubelet.forge.conditions import OFFLOADED
-from kubelet.pods.sanitize import mapping
+from kubelet.pods import conditions, status
+from kubelet.pods.conditions import OFFLOADED
+from kubelet.pods.sanitize import LocalContext, mapping
 
 _REASONS: Final = frozenset(
     {
@@ -203,3 +203,34 @@ def _pruned(value: object) -> object:
         return value
     pruned = {name: _pruned(item) for name, item in value.items()}
     return {name: item for name, item in pruned.items() if item not in _EMPTY}
+
+
+# Which ends of pods come so soon after the start that their owner's next pod has to wait ----------
+# Source: docs/parity.md H16; § 5.5.5.
+
+QUICK_S: Final = 10.0
+
+
+def owner_of(local: Object, wanted: Object, age_s: float) -> str:
+    """Return the UID of who makes another pod at once after ``wanted``; "" if nobody does.
+
+    Pods of Jobs, and those that nobody owns, end by their own will: they are told at once.
+    """
+    always = local["spec"].get("restartPolicy", "Always") == "Always"
+    is_end = wanted.get("phase") == "Failed" and not objects.is_finished(local)
+    owner = objects.controller_of(local)
+    if owner is None or not (always and is_end and age_s < QUICK_S):
+        return ""
+    return str(owner.get("uid") or "")
+
+
+def held_status(local: Object, home: LocalContext) -> Object:
+    """Return the status of ``local`` while its end is not told yet: not ready, and why."""
+    message = (
+        "the pod failed within 10 s of its start, as others of its owner did: that is told after a"
+        " pause, which doubles up to 5 min"
+    )
+    listed = conditions.of(local)
+    if status.has_started(local):
+        listed = conditions.not_ready(local, status.OFFLOADING_BACK_OFF, message, home.now)
+    return status.waiting(local, message, listed)

@@ -9,7 +9,6 @@ from typing import Final
 
 from apis import keys, objects, texts
 from apis.objects import Object
-from kubelet.forge import generation
 from kubelet.pods.sanitize import Filter, mapping, mappings
 
 OFFLOADED: Final = keys.OFFLOADED_CONDITION
@@ -68,7 +67,7 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
         theirs[READY] = _not_ready(local, None, (NOTHING_SAID, _NO_WORD), clean.home.now)
     had = {item.get("type"): item for item in of(local)}
     for name, item in theirs.items():
-        number = generation.taken_up(local, remote, had.get(name, {}), said.get(name, {}))
+        number = taken_up(local, remote, had.get(name, {}), said.get(name, {}))
         theirs[name] = item if number is None else {**item, "observedGeneration": number}
     if deferred:
         theirs.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
@@ -220,3 +219,39 @@ def _closed(found: Object | None, gate: str) -> str:
 def _is_others(item: Object, told: Collection[str]) -> bool:
     name = item.get("type")
     return name not in told and name not in _OURS and name not in (_TYPES - _KEPT)
+
+
+# Which generation of a local pod the provider speaks of -------------------------------------------
+# Source: docs/parity.md § 5.5.5; Kubernetes, Pod, status.observedGeneration and that of
+# conditions.
+
+_MOST_DIGITS: Final = 18
+"""More than a generation of 64 bits ever has to say here."""
+
+
+def taken_up(local: Object, remote: Object, before: Object, theirs: Object) -> int | None:
+    """Return the generation of ``local`` that ``theirs`` tells of; None if nobody says.
+
+    Shape: ``theirs`` is the status of the Pod ``remote`` or one of its conditions, ``before`` what
+    ``local`` had in its place.
+    """
+    had: int | None = before.get("observedGeneration")
+    seen = theirs.get("observedGeneration")
+    has, wants = remote["metadata"].get("generation"), local["metadata"].get("generation")
+    if not all(isinstance(one, int) for one in (seen, has, wants)):
+        return had
+    sent = _sent(remote)
+    if seen < has or sent is None:
+        return had
+    return int(max(had or 0, min(sent, wants)))
+
+
+def _sent(remote: Object) -> int | None:
+    """Return of which generation of the local pod ``remote`` was made; None if that is no number.
+
+    Source: docs/parity.md H25.
+    """
+    noted: object = objects.annotations(remote).get(keys.LOCAL_POD_GENERATION, "1")
+    if not isinstance(noted, str) or not noted.isascii() or len(noted) > _MOST_DIGITS:
+        return None
+    return int(noted) if noted.isdecimal() else None
