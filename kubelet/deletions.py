@@ -12,10 +12,9 @@ from apis.objects import Key, Object
 from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
-from kubelet.departures import Departures
-from kubelet.memories import Memories
 from kubelet.pods import decide, shadowpod
 from kubelet.pods.decide import PodSnapshot, Step
+from kubelet.pods.state import DeletionEvidence, PodStates
 from kubelet.statuses import Statuses
 
 logger = logging.getLogger(__name__)
@@ -34,8 +33,8 @@ class Deletions:
         local: Cluster,
         remote: Cluster,
         *,
-        departures: Departures,
-        memories: Memories,
+        departures: DeletionEvidence,
+        memories: PodStates,
         statuses: Statuses,
         monotonic: Callable[[], float],
     ) -> None:

@@ -15,18 +15,17 @@ from apis.objects import Key
 from kube import errors
 from kube.authz import Authorizer, Right
 from kube.cluster import Cluster
-from kubelet.contract import Namespaces
 from kubelet.forge import usage
 from kubelet.forge.usage import Measured
 from kubelet.pods import containers, shadowpod
 from kubelet.pods.mapping import MappingState, NamespaceMapping
-from kubelet.room import PodHere
+from kubelet.pods.state import NodePod, OffloadedNamespaces
 
 AT_ONCE: Final = 50
 """So many pods are decoded in some two milliseconds."""
 
 
-def _by_key(item: tuple[Key, PodHere]) -> Key:
+def _by_key(item: tuple[Key, NodePod]) -> Key:
     return item[0]
 
 
@@ -52,8 +51,8 @@ class Lookups:
     node: str
     local: Cluster
     remote: Cluster
-    namespaces: Namespaces
-    pods_here: Callable[[], Mapping[Key, PodHere]]
+    namespaces: OffloadedNamespaces
+    pods_here: Callable[[], Mapping[Key, NodePod]]
     gate: Authorizer
 
     async def authorize(
@@ -90,7 +89,7 @@ class Lookups:
                 found[key] = measured
         return found
 
-    async def _some_at_once(self) -> AsyncIterator[tuple[Key, PodHere]]:
+    async def _some_at_once(self) -> AsyncIterator[tuple[Key, NodePod]]:
         """Yield the pods of now; a lease or a watch waits for no more than some of them."""
         for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=_by_key), 1):
             yield key, pod

@@ -30,13 +30,10 @@ from kube.process import Process
 from kube.ratelimit import Buckets
 from kubelet import mappings
 from kubelet.addresses import Addresses
-from kubelet.contract import Node
-from kubelet.departures import Departures
 from kubelet.endpoint import Endpoint
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.heartbeat import Heartbeat
-from kubelet.here import Here
 from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
@@ -48,7 +45,7 @@ from kubelet.node import (
 from kubelet.pods import apiserver, decide, shadowpod
 from kubelet.pods.mapping import HomeAndProvider
 from kubelet.pods.reconcile import PodReconciler
-from kubelet.room import PodHere
+from kubelet.pods.state import DeletionEvidence, NodePod, PodsByNamespace, VirtualNodeContext
 from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -78,7 +75,7 @@ class Loops:
         self._settings, self._home, self._provider = settings, home, provider
         self._key = Key("", settings.node_name)
         bound = f"spec.nodeName={settings.node_name}"
-        self._pods_here = Informer(Selection(keys.POD, PodHere, fields=bound))
+        self._pods_here = Informer(Selection(keys.POD, NodePod, fields=bound))
         self._node = _named(keys.NODE, self._key)
         virtual = Key(settings.tenant_namespace, settings.node_name)
         self._virtual_nodes = _named(keys.VIRTUAL_NODE, virtual)
@@ -103,9 +100,9 @@ class Loops:
         self._was_reachable = True
         self._breaker = Breaker(self._on_breaker)
         self._breaker.watch(self._pods_here)
-        self._departures = Departures()
+        self._departures = DeletionEvidence()
         self._pods_here.subscribe(self._departures.on_local)
-        self._here = Here(self._pods_here)
+        self._here = PodsByNamespace(self._pods_here)
         self._mappings = Mappings(
             home,
             self._remote,
@@ -178,7 +175,7 @@ class Loops:
 
     def _pod_runner(self) -> Runner:
         settings = self._settings
-        node = Node(
+        node = VirtualNodeContext(
             settings.node_name,
             settings.node_ip,
             self._options,
@@ -304,7 +301,7 @@ class Loops:
     def _held_back(self) -> Resources:
         return decide.held_back(each.claim for each in self._pods_here.items().values())
 
-    def _if_held_back(self, change: Change[PodHere]) -> Iterable[Key]:
+    def _if_held_back(self, change: Change[NodePod]) -> Iterable[Key]:
         before, after = (
             decide.held_back([each.claim]) if each else {} for each in (change.old, change.new)
         )

@@ -27,10 +27,9 @@ from kube.dynamicinformer import DynamicInformers, InformerFeed
 from kube.informer import Change, Informer
 from kube.ratelimit import SingleFlightRead
 from kube.slim import Packed, PackedState
-from kubelet.departures import Departures
-from kubelet.here import Here
 from kubelet.pods import mapping
 from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
+from kubelet.pods.state import DeletionEvidence, PodsByNamespace
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +54,10 @@ class Mappings:
         remote: CachedCluster,
         *,
         maps: Informer[Object],
-        here: Here,
+        here: PodsByNamespace,
         clusters: HomeAndProvider,
         node: str,
-        departures: Departures,
+        departures: DeletionEvidence,
         breaker: Breaker,
     ) -> None:
         self._departures, self._breaker = departures, breaker
@@ -203,7 +202,7 @@ class _Followed:
         self,
         pair: MappedNamespace,
         informers: Sequence[Informer[Packed]],
-        departures: Departures,
+        departures: DeletionEvidence,
         breaker: Breaker,
     ) -> None:
         self.pair, self.informers, self._breaker = pair, informers, breaker
@@ -218,7 +217,7 @@ class _Followed:
     def withheld(self) -> str:
         return next(iter(self._withheld.values()), "")
 
-    async def run(self, remote: CachedCluster, runner: Runner, here: Here) -> None:
+    async def run(self, remote: CachedCluster, runner: Runner, here: PodsByNamespace) -> None:
         """Follow; when all is seen, let all pods of the namespace be looked at, and those left."""
         undo = contextlib.ExitStack()
 

@@ -16,11 +16,11 @@ from apis.offloading import VirtualNode
 from apis.resources import Resources
 from kube import errors, transport
 from kube.cluster import Cluster
-from kubelet.contract import Recorder
 from kubelet.forge import node as forge
 from kubelet.forge import nodestatus
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
+from kubelet.pods.state import EventRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class NodeReconciler:
         virtual_nodes: Callable[[], Mapping[Key, Object]],
         health: Callable[[], Health],
         version: Callable[[], Awaitable[str]],
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Callable[[], datetime],
         held_back: Callable[[], Resources] = dict,
     ) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from apis.objects import Object
 from kube.ratelimit import Buckets
-from kubelet.memories import Memories, Writes
 from kubelet.pods import significance
+from kubelet.pods.state import PodStates, Writes
 
 PER_SECOND: Final = 5.0
 BURST: Final = 10.0
@@ -42,7 +42,7 @@ class Pacing:
     one after another.
     """
 
-    def __init__(self, memories: Memories, clock: Callable[[], float]) -> None:
+    def __init__(self, memories: PodStates, clock: Callable[[], float]) -> None:
         self._memories, self._clock = memories, clock
         self._next = clock()
 
@@ -80,7 +80,7 @@ class QuickEnds:
     Its owner makes another at once, which costs this cluster a pod, its binding and its statuses.
     """
 
-    def __init__(self, memories: Memories, clock: Callable[[], float]) -> None:
+    def __init__(self, memories: PodStates, clock: Callable[[], float]) -> None:
         self._memories, self._clock = memories, clock
         self._pace = Buckets(clock, per_second=ENDS_PER_MINUTE / 60, burst=ENDS_PER_MINUTE)
         self._pauses: OrderedDict[str, tuple[float, float]] = OrderedDict()

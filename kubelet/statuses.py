@@ -16,13 +16,12 @@ from kube import errors
 from kube.cluster import Cluster
 from kube.slim import ReadYourWrites
 from kubelet import metrics
-from kubelet.contract import Node, Recorder
-from kubelet.memories import REFUSED_S, TAKEN_S, Memories
 from kubelet.pacing import Pacing, QuickEnds
 from kubelet.pods import decide, significance, status
 from kubelet.pods.conditions import is_unavailable
 from kubelet.pods.decide import Rejection, is_labelled
 from kubelet.pods.sanitize import LocalContext
+from kubelet.pods.state import REFUSED_S, TAKEN_S, EventRecorder, PodStates, VirtualNodeContext
 
 QUIET_S: Final = 10.0
 """A pod that starts has its first status then at the latest: what comes before it says little."""
@@ -37,10 +36,10 @@ class Statuses:
     def __init__(  # noqa: PLR0913  # where it writes, who remembers and tells, and two clocks
         self,
         local: Cluster,
-        memories: Memories,
+        memories: PodStates,
         *,
-        node: Node,
-        recorder: Recorder,
+        node: VirtualNodeContext,
+        recorder: EventRecorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:

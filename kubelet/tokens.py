@@ -16,10 +16,9 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.clock import Deadline
 from kube.cluster import Cluster
-from kubelet.contract import Recorder
-from kubelet.memories import Due, Granted, Memories
 from kubelet.pods import apiserver
 from kubelet.pods.apiserver import ApiServer, Issued, Owner, Token
+from kubelet.pods.state import Due, EventRecorder, Granted, PodStates
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +38,10 @@ class Tokens:
         self,
         local: Cluster,
         remote: Cluster,
-        memories: Memories,
+        memories: PodStates,
         *,
         server: ApiServer,
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:

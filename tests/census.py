@@ -21,7 +21,7 @@ from typing import Final
 
 import kube.events
 import kube.ratelimit
-import kubelet.departures
+import kubelet.pods.state
 from kube import memory
 
 WITHIN_S: Final = 120.0
@@ -45,8 +45,8 @@ def main() -> None:
     sys.argv[:] = sys.argv[2:]
     for module, bound in (
         (kube.events, "MAX_REMEMBERED"),
-        (kubelet.departures, "MOST"),
-        (kubelet.departures, "MOST_ENDS"),
+        (kubelet.pods.state, "MOST_DELETED"),
+        (kubelet.pods.state, "MOST_ENDS"),
         (kube.ratelimit, "MAX_REMEMBERED"),
     ):
         setattr(module, bound, FEW)

@@ -18,13 +18,8 @@ from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
-from kubelet import references
-from kubelet.contract import Namespaces, Node, Recorder
 from kubelet.deletions import Deletions
-from kubelet.departures import Departures
-from kubelet.endings import Endings
-from kubelet.memories import Memories
-from kubelet.pods import apiserver, shadowpod, status
+from kubelet.pods import apiserver, references, shadowpod, status
 from kubelet.pods import decide as decisions
 from kubelet.pods.apiserver import Mode
 from kubelet.pods.decide import (
@@ -38,8 +33,16 @@ from kubelet.pods.decide import (
     rests_on_absence,
 )
 from kubelet.pods.mapping import MappingState, NamespaceMapping
+from kubelet.pods.references import References
 from kubelet.pods.shadowpod import Options
-from kubelet.references import References
+from kubelet.pods.state import (
+    DeletionEvidence,
+    EndGracePeriods,
+    EventRecorder,
+    OffloadedNamespaces,
+    PodStates,
+    VirtualNodeContext,
+)
 from kubelet.statuses import QUIET_S, Statuses
 from kubelet.tokens import Tokens
 
@@ -73,31 +76,31 @@ class PodReconciler:
         local: CachedCluster,
         remote: CachedCluster,
         *,
-        node: Node,
-        namespaces: Namespaces,
-        recorder: Recorder,
+        node: VirtualNodeContext,
+        namespaces: OffloadedNamespaces,
+        recorder: EventRecorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
-        departures: Departures | None = None,
+        departures: DeletionEvidence | None = None,
         breaker: Breaker | None = None,
     ) -> None:
         self._local, self._remote = local, remote
         self._node, self._namespaces = node, namespaces
         self._recorder, self._clock = recorder, clock
         self._breaker = breaker or Breaker(lambda: None)
-        self._memories = memories = Memories()
+        self._memories = memories = PodStates()
         self._statuses = Statuses(
             local, memories, node=node, recorder=recorder, clock=clock, monotonic=monotonic
         )
         self._deletions = Deletions(
             local,
             remote,
-            departures=departures or Departures(),
+            departures=departures or DeletionEvidence(),
             memories=memories,
             statuses=self._statuses,
             monotonic=monotonic,
         )
-        self._endings = Endings(memories, monotonic)
+        self._endings = EndGracePeriods(memories, monotonic)
         self._references, self._monotonic = References(local, remote, node.policy), monotonic
         server = node.options().api_server
         self._tokens = Tokens(
@@ -476,7 +479,9 @@ _OBEYED: Final = (
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 
 
-def tell_unsent(recorder: Recorder, local: Object, pair: MappedNamespace, options: Options) -> None:
+def tell_unsent(
+    recorder: EventRecorder, local: Object, pair: MappedNamespace, options: Options
+) -> None:
     """Record an Event about ``local`` for each sort of what was left out of it."""
     twins = options.twins or {}
     there = f"did not go to {pair.destination}"
@@ -503,7 +508,7 @@ def _kept_off(taints: list[str], there: str) -> str:
 
 
 def tell_taken_off(
-    recorder: Recorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
+    recorder: EventRecorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
 ) -> None:
     """Record which labels and annotations ``changes`` take off what went to the provider before."""
     taken = apply.taken_off(changes.get("metadata") or {})
@@ -511,7 +516,7 @@ def tell_taken_off(
 
 
 def _tell_orders(
-    recorder: Recorder, local: Object, pair: MappedNamespace, names: frozenset[str]
+    recorder: EventRecorder, local: Object, pair: MappedNamespace, names: frozenset[str]
 ) -> None:
     if names:
         listed = ", ".join(sorted(names))
@@ -522,7 +527,7 @@ def _tell_orders(
 # Where the pods are whom a pod of here wants to be near, or far from ------------------------------
 
 
-async def remote_namespaces_of(local: Object, namespaces: Namespaces) -> Mapping[str, str]:
+async def remote_namespaces_of(local: Object, namespaces: OffloadedNamespaces) -> Mapping[str, str]:
     """Return the twins of the namespaces that the pod's terms of affinity name."""
     names = sorted(shadowpod.affinity_namespaces(local))
     found = [(name, await namespaces.mapping(name)) for name in names]

@@ -24,7 +24,7 @@ from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
 from kubelet.lookups import Lookups
 from kubelet.pods.mapping import MappingState, NamespaceMapping
-from kubelet.room import PodHere
+from kubelet.pods.state import NodePod
 from kubelet.serving import Api
 from tests import factories
 from tests.fakes import FakeCluster
@@ -43,7 +43,7 @@ class Rig:
     apart: Apart
     ca: pki.Keypair
     namespaces: Namespaces
-    pods: dict[Key, PodHere]
+    pods: dict[Key, NodePod]
     """What the cache has of the node's pods."""
     seen: list[str] = field(default_factory=list)
     queries: list[list[tuple[str, str]]] = field(default_factory=list)
@@ -182,7 +182,7 @@ async def between(
     pod = await local.create(keys.POD, factories.pod(*WEB, spec=spec))
     await remote.create(keys.POD, twin_of(pod))
     found: list[Rig] = []
-    pods = {WEB: PodHere.cached(pod)}
+    pods = {WEB: NodePod.cached(pod)}
     namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR))
     async with client_of(port) if port else provider(found) as client:
         lookups = Lookups(

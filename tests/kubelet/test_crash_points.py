@@ -20,11 +20,11 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.events import EventRecorder as Events
-from kubelet.contract import Node
 from kubelet.pods import shadowpod
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
+from kubelet.pods.state import VirtualNodeContext
 from tests.fakes import FakeCluster
 from tests.kube.running import dice
 from tests.kubelet import worlds
@@ -72,7 +72,9 @@ class Life:
         self.kubelet = PodReconciler(
             CachedCluster(self.doom.over(world.local)),
             CachedCluster(remote),
-            node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, world.patch, world.api_server)),
+            node=VirtualNodeContext(
+                NODE, HOST, lambda: shadowpod.Options(NODE, world.patch, world.api_server)
+            ),
             namespaces=world.namespaces,
             recorder=world.recorder,
             clock=lambda: world.now,

@@ -21,13 +21,11 @@ from kube.controller import Runner, WatchSource
 from kube.informer import Informer
 from kube.slim import Packed
 from kubelet import mappings
-from kubelet.contract import Node
-from kubelet.departures import Departures
-from kubelet.here import Here
 from kubelet.mappings import Mappings
 from kubelet.pods import mapping, shadowpod
 from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
+from kubelet.pods.state import DeletionEvidence, PodsByNamespace, VirtualNodeContext
 from tests import factories
 from tests.controllers.support import Ledger
 from tests.fakes import FakeCluster
@@ -94,7 +92,7 @@ class Kubelet:
         self.local, self.remote = local, remote
         fields = f"spec.nodeName={NODE}"
         self.pods: Informer[Packed] = Informer(Selection(keys.POD, Packed, fields=fields))
-        self.departures = Departures()
+        self.departures = DeletionEvidence()
         self.breaker = Breaker(lambda: None)
         self.pods.subscribe(self.departures.on_local)
         self.breaker.watch(self.pods)
@@ -104,7 +102,7 @@ class Kubelet:
             local,
             cached,
             maps=self.maps,
-            here=Here(self.pods),
+            here=PodsByNamespace(self.pods),
             clusters=CLUSTERS,
             node=NODE,
             departures=self.departures,
@@ -115,7 +113,7 @@ class Kubelet:
         reconciler = PodReconciler(
             CachedCluster(local, [self.pods]),
             cached,
-            node=Node(NODE, HOST, lambda: options_of(mappings_)),
+            node=VirtualNodeContext(NODE, HOST, lambda: options_of(mappings_)),
             namespaces=self.mappings,
             recorder=self.recorder,
             clock=lambda: NOW,
@@ -499,7 +497,7 @@ async def test_a_cache_that_is_behind_deletes_nothing(
     late = PodReconciler(  # which has seen the old pod, and no ShadowPod at all
         CachedCluster(local, [kubelet.pods]),
         CachedCluster(remote, [Informer(Selection(keys.SHADOW_POD, Object))]),
-        node=Node(NODE, HOST, lambda: shadowpod.Options(NODE, OffloadingPatch())),
+        node=VirtualNodeContext(NODE, HOST, lambda: shadowpod.Options(NODE, OffloadingPatch())),
         namespaces=Namespaces(
             NamespaceMapping(MappingState.OFFLOADED, CLUSTERS.pair("shop", "shop-rome"))
         ),

@@ -4,8 +4,7 @@ import datetime as dt
 
 from apis import keys, objects
 from kube import errors
-from kubelet.departures import MOST, Departures
-from kubelet.memories import Memories
+from kubelet.pods.state import MOST_DELETED, DeletionEvidence, PodStates
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import World, ended
@@ -70,7 +69,7 @@ async def test_a_pod_that_is_gone_is_forgotten(fake_world: World) -> None:
 
 
 def test_a_record_is_that_of_one_uid() -> None:
-    memories = Memories()
+    memories = PodStates()
     first, second = (factories.pod("shop", metadata={"uid": uid}) for uid in ("1", "2"))
     memories.of(first).is_unanswered = True
 
@@ -80,9 +79,9 @@ def test_a_record_is_that_of_one_uid() -> None:
 
 
 def test_since_when_one_is_hurried_is_remembered_of_so_many() -> None:
-    departures, now, later = Departures(), 7.0, 10.0
+    departures, now, later = DeletionEvidence(), 7.0, 10.0
 
     assert departures.hurried_since("1", now) == departures.hurried_since("1", later) == now
-    for number in range(MOST):
+    for number in range(MOST_DELETED):
         departures.hurried_since(f"other-{number}", now)
     assert departures.hurried_since("1", later) == later, "forgotten, so it waits once more"

@@ -10,8 +10,8 @@ from apis.objects import Object, named
 from kube import errors, metrics
 from kube.informer import Change
 from kube.slim import Packed
-from kubelet.endings import LINGER_S, MAX_LINGER_S
 from kubelet.pods.mapping import MappingState, NamespaceMapping
+from kubelet.pods.state import LINGER_S, MAX_LINGER_S
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, running

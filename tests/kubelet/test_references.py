@@ -10,8 +10,8 @@ from apis import keys, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy
 from kube.errors import ForbiddenError, NotReachableError
-from kubelet import references
-from kubelet.references import Reads, References
+from kubelet.pods import references
+from kubelet.pods.references import Reads, References
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import PAIR, World

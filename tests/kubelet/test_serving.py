@@ -18,7 +18,7 @@ from kube import errors
 from kubelet.certificate import CertificateReconciler
 from kubelet.forge import usage
 from kubelet.pods import containers
-from kubelet.room import PodHere
+from kubelet.pods.state import NodePod
 from tests import factories, flood
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
@@ -104,7 +104,7 @@ async def grow(rig: Rig) -> Object:
     large = {**pod, "spec": {**pod["spec"], "containers": listed}}
     await rig.local.delete(keys.POD, WEB, uid=objects.uid(pod), grace_s=0)
     made = await rig.local.create(keys.POD, large)
-    rig.pods[WEB] = PodHere.cached(made)
+    rig.pods[WEB] = NodePod.cached(made)
     assert rig.pods[WEB].is_outline
     return made
 

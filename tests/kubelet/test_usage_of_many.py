@@ -7,7 +7,7 @@ from apis.objects import Key
 from kube.authz import Authorizer
 from kubelet.lookups import AT_ONCE, Lookups
 from kubelet.pods.mapping import MappingState, NamespaceMapping
-from kubelet.room import PodHere
+from kubelet.pods.state import NodePod
 from tests.factories import pod
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import NODE, Namespaces
@@ -16,7 +16,7 @@ WAITING = Namespaces(NamespaceMapping(MappingState.WAITING))
 
 
 async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
-    pods = {Key("shop", f"web-{n}"): PodHere.cached(pod("shop", f"web-{n}")) for n in range(1000)}
+    pods = {Key("shop", f"web-{n}"): NodePod.cached(pod("shop", f"web-{n}")) for n in range(1000)}
     lookups = lookups_of(pods)
     turns = 0
 
@@ -32,6 +32,6 @@ async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
     assert turns >= 2 * 1000 / AT_ONCE
 
 
-def lookups_of(pods: Mapping[Key, PodHere]) -> Lookups:
+def lookups_of(pods: Mapping[Key, NodePod]) -> Lookups:
     home = FakeCluster()
     return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Authorizer(home, NODE))

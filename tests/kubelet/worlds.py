@@ -12,13 +12,12 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.informer import Informer
 from kube.untrusted import decode
-from kubelet.contract import Node
-from kubelet.departures import Departures
 from kubelet.pods import shadowpod
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
-from kubelet.references import Policy
+from kubelet.pods.references import Policy
+from kubelet.pods.state import DeletionEvidence, VirtualNodeContext
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -153,14 +152,14 @@ class World:
         """Begin once more, with ``informers`` as the cache of what the provider has."""
         home, provider = Counted(self.local), Counted(self.remote)
         self.counted = (home, provider)
-        self.departures = Departures()
+        self.departures = DeletionEvidence()
         remote = CachedCluster(cast("Cluster", Believed(cast("Cluster", provider))))
         for informer in informers:
             remote.add(informer)
         self.reconciler = PodReconciler(
             CachedCluster(cast("Cluster", home)),
             remote,
-            node=Node(
+            node=VirtualNodeContext(
                 NODE,
                 HOST,
                 lambda: shadowpod.Options(NODE, self.patch, self.api_server),
