@@ -24,12 +24,12 @@ from apis.prometheus import Family
 from kube import errors, wire
 from kube.authz import NotAuthorizedError, Right, UnauthenticatedError
 from kube.credentials import Access
-from kubelet import streams
 from kubelet.apart import Caller
+from kubelet.api import streams
+from kubelet.api.streams import StreamAction
 from kubelet.forge import usage
 from kubelet.forge.usage import Measured, NodeCpu
 from kubelet.lookups import Lookups, NotHereError, NotKnownError, NotRunningError
-from kubelet.streams import Action
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
     return response
 
 
-def _connected(action: Action) -> Callable[[Api, web.Request], Awaitable[web.StreamResponse]]:
+def _connected(action: StreamAction) -> Callable[[Api, web.Request], Awaitable[web.StreamResponse]]:
     async def handle(api: Api, request: web.Request) -> web.StreamResponse:
         key, container = _container(request)
         twin = await _twin(api, key, container)

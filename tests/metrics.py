@@ -7,13 +7,14 @@ from typing import Final
 from prometheus_client import Metric
 
 import certs.rotation
-import kubelet.metrics
+import kubelet.api.streams
+import kubelet.pods.report
 import webhook.metrics
 from kube.metrics import REGISTRY
 from tests import made
 
 MARK: Final = made.mark("tests.metrics", "docs/metrics.md")
-REGISTERING: Final = (certs.rotation, kubelet.metrics, webhook.metrics)
+REGISTERING: Final = (certs.rotation, kubelet.api.streams, kubelet.pods.report, webhook.metrics)
 """Modules that register metrics when they are imported."""
 
 

@@ -18,7 +18,6 @@ from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
-from kubelet.deletions import Deletions
 from kubelet.pods import apiserver, references, shadowpod, status
 from kubelet.pods import decide as decisions
 from kubelet.pods.apiserver import Mode
@@ -32,8 +31,10 @@ from kubelet.pods.decide import (
     is_labelled,
     rests_on_absence,
 )
+from kubelet.pods.deletion import PodDeletions
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.references import References
+from kubelet.pods.report import QUIET_S, PodStatuses
 from kubelet.pods.shadowpod import Options
 from kubelet.pods.state import (
     DeletionEvidence,
@@ -43,8 +44,7 @@ from kubelet.pods.state import (
     PodStates,
     VirtualNodeContext,
 )
-from kubelet.statuses import QUIET_S, Statuses
-from kubelet.tokens import Tokens
+from kubelet.pods.tokens import Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -89,10 +89,10 @@ class PodReconciler:
         self._recorder, self._clock = recorder, clock
         self._breaker = breaker or Breaker(lambda: None)
         self._memories = memories = PodStates()
-        self._statuses = Statuses(
+        self._statuses = PodStatuses(
             local, memories, node=node, recorder=recorder, clock=clock, monotonic=monotonic
         )
-        self._deletions = Deletions(
+        self._deletions = PodDeletions(
             local,
             remote,
             departures=departures or DeletionEvidence(),

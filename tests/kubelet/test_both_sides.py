@@ -13,7 +13,7 @@ from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
 from kube.cluster import Selection
 from kube.informer import Informer
 from kube.slim import Packed
-from kubelet.deletions import HURRY_S
+from kubelet.pods.deletion import HURRY_S
 from tests.kube.running import running, until
 from tests.kubelet import worlds
 from tests.kubelet.sides import controller, delete

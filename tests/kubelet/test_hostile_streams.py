@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from kubelet import metrics
+from kubelet.api import streams
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 from tests.kubelet.streams import EXEC, HEAD, SPDY, opened, tasks
@@ -98,7 +98,7 @@ async def before(act: Act) -> AsyncIterator[tuple[Rig, Provider]]:
         async with asyncio.timeout(300):
             while await rig.apart.run(tasks()) > at_first or provider.there:
                 pass  # counting takes its time
-        assert metrics.STREAMS.labels("exec")._value.get() == 0  # noqa: SLF001  # no other way
+        assert streams.STREAMS.labels("exec")._value.get() == 0  # noqa: SLF001  # no other way
 
 
 REFUSALS: Final[dict[str, Act]] = {

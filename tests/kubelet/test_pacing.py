@@ -7,8 +7,8 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object
-from kubelet.pacing import Pacing
 from kubelet.pods import significance
+from kubelet.pods.report import StatusRate
 from kubelet.pods.state import PodStates
 from tests import factories
 from tests.fakes import FakeCluster
@@ -76,7 +76,7 @@ async def test_what_a_provider_refuses_again_and_again_is_paced_as_well(fake_wor
 
 def test_all_pods_of_a_provider_share_what_is_more_than_ten_a_minute() -> None:
     now = [0.0]
-    pacing = Pacing(PodStates(), lambda: now[0])
+    pacing = StatusRate(PodStates(), lambda: now[0])
     pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"u{n}"}) for n in range(2000)]
     due = dict.fromkeys(range(len(pods)), 0.0)
     count = [0] * len(pods)
@@ -94,7 +94,7 @@ def test_all_pods_of_a_provider_share_what_is_more_than_ten_a_minute() -> None:
 
 
 def test_a_burst_of_honest_pods_waits_for_nothing() -> None:
-    pacing = Pacing(PodStates(), lambda: 0.0)
+    pacing = StatusRate(PodStates(), lambda: 0.0)
     pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"u{n}"}) for n in range(1000)]
     assert not any(pacing.left_s(pod, is_urgent=False) for _ in range(4) for pod in pods)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from certs import listener
 from kube import credentials, errors
 from kube.credentials import Access
-from kubelet import streams, tunnel
+from kubelet.api import streams, tunnel
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 from tests.kubelet.streams import EXEC, HEAD, SPDY, opened, tasks

@@ -15,7 +15,7 @@ from certs import listener, pki
 from kube import client, clock
 from kube.credentials import Access
 from kube.errors import NotReachableError
-from kubelet import tunnel
+from kubelet.api import tunnel
 
 HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -14,8 +14,8 @@ from kube import errors
 from kube.cluster import Cluster
 from kubelet.pods import decide, shadowpod
 from kubelet.pods.decide import PodSnapshot, Step
+from kubelet.pods.report import PodStatuses
 from kubelet.pods.state import DeletionEvidence, PodStates
-from kubelet.statuses import Statuses
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _ENDS: Final = frozenset({Step.DELETE_SHADOW, Step.END_WITHIN})
 _NOTHING: Final[Object] = {"metadata": {}}
 
 
-class Deletions:
+class PodDeletions:
     """Deletes what a step says, by its UID, and once: caches show it for a while after that."""
 
     def __init__(  # noqa: PLR0913  # two clusters, who remembers and tells, and a clock
@@ -35,7 +35,7 @@ class Deletions:
         *,
         departures: DeletionEvidence,
         memories: PodStates,
-        statuses: Statuses,
+        statuses: PodStatuses,
         monotonic: Callable[[], float],
     ) -> None:
         self._local, self._remote, self._departures = local, remote, departures

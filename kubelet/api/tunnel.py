@@ -2,17 +2,20 @@
 
 What passes is never looked at: SPDY and WebSocket, of any version, are the same here. asyncio's own
 loop is required: uvloop loses the tail of a TLS stream that is closed with data buffered.
-
 Source: KEP-4006; docs/parity.md SEC-B4, SEC-B8, SEC-B10.
 """
 
 import asyncio
 import base64
 import contextlib
+import fcntl
 import http.client
 import io
+import socket
+import sys
+import termios
 from collections.abc import AsyncIterator, Iterable
-from typing import Final
+from typing import Final, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohttp
@@ -23,7 +26,165 @@ from apis import texts
 from apis.objects import Object
 from kube import connection, errors
 from kube.credentials import Access
-from kubelet.leg import MAX_HEAD, Leg
+
+MAX_HEAD: Final = 2**16
+UNREAD_S: Final = 60.0
+"""How long nobody may take anything of what is left of a stream that ended, before that is lost."""
+_LOOK_S: Final = 0.01
+_STATE: Final = (socket.IPPROTO_TCP, socket.TCP_INFO)
+_CLOSE_WAIT: Final = 8
+"""In Linux' include/net/tcp_states.h."""
+
+
+class TunnelEnd(asyncio.Protocol):
+    """One end of a tunnel: what it receives goes to ``other``, no faster than that one takes it.
+
+    Before it has another end it keeps what comes, a head's worth of it.
+    """
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.other: TunnelEnd | None = None
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self.heard_at = loop.time()
+        """When something came last, by the clock of the loop."""
+        self._now = loop.time
+        self._early = bytearray()
+        self._news = asyncio.Event()
+        self._is_over = False
+        self._is_closing = False
+        self._why: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_at = self._now()
+        if self.other is not None:
+            self.other.send(data)
+            return
+        self._early += data
+        if len(self._early) > MAX_HEAD and self.transport is not None:
+            self.transport.pause_reading()
+        self._news.set()
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        self._over()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._why = exc
+        self.transport = None  # nobody closes it again: before Python 3.11.4 that is an error
+        self._over()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def send(self, data: bytes) -> None:
+        """Send ``data``; nothing to who has ended, since a write that fails drops what he said."""
+        if self.transport is not None and not _has_ended(self.transport):
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Send what is buffered, and close once the machine of the other side has it.
+
+        Not before: TLS that is told the end by us takes the next byte that comes for a failure,
+        such as a ping of SPDY, and whatever is on its way to a slow reader would be dropped.
+        """
+        if not self._is_closing:
+            self._is_closing = True
+            self._look(1, UNREAD_S)
+
+    def _look(self, before: int, left_s: float) -> None:
+        """Close if nothing is unsent, now and at the last look; else look again soon."""
+        if self.transport is None:
+            return
+        unsent = _unsent(self.transport)
+        if left_s <= 0 or not (before or unsent):
+            self.transport.close()
+            return
+        left_s = left_s - _LOOK_S if unsent == before else UNREAD_S
+        asyncio.get_running_loop().call_later(_LOOK_S, self._look, unsent, left_s)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def lead_to(self, other: "TunnelEnd") -> None:
+        """Pass on to ``other`` from now on, what came early first."""
+        self.other = other
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+        if self.transport is not None:
+            self.transport.resume_reading()
+        if self._is_over:
+            other.close()
+
+    async def until(self, mark: bytes, most: int) -> bytes:
+        """Return what came first, up to and with ``mark``.
+
+        Raises:
+            NotReachableError: it closed before, or sent more than ``most`` bytes.
+        """
+        while (end := self._early.find(mark)) < 0:
+            await self._more(most)
+        return self._take(end + len(mark))
+
+    async def exactly(self, size: int) -> bytes:
+        """Return the next ``size`` bytes, or as many as come before it closes."""
+        while len(self._early) < size and not self._is_over:
+            await self._more(size)
+        return self._take(size)
+
+    async def _more(self, most: int) -> None:
+        if len(self._early) > most:
+            raise errors.NotReachableError(f"its answer has more than {most} bytes and no end")
+        if self._is_over:
+            raise self._why or aiohttp.ServerDisconnectedError
+        self._news.clear()
+        await self._news.wait()
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._early[:size])
+        del self._early[:size]
+        return taken
+
+    def _over(self) -> None:
+        self._is_over = True
+        self._news.set()
+        if self.other is not None:
+            self.other.close()
+
+
+def _has_ended(transport: asyncio.Transport) -> bool:
+    """Whether the other side has closed, though what it said may not be read yet."""
+    of = transport.get_extra_info("socket")
+    return bool(of.fileno() >= 0 and of.getsockopt(*_STATE, 1)[0] == _CLOSE_WAIT)
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes the other side has not acknowledged. Source: tcp(7), SIOCOUTQ."""
+    of = transport.get_extra_info("socket")
+    if of.fileno() < 0:
+        return 0
+    queued = fcntl.ioctl(of.fileno(), termios.TIOCOUTQ, bytes(4))
+    return transport.get_write_buffer_size() + int.from_bytes(queued, sys.byteorder)
+
+
+# A connection to an API server that stops being HTTP: heads are exchanged, then bytes pass --------
+# What passes is never looked at: SPDY and WebSocket, of any version, are the same here. asyncio's
+# own loop is required: uvloop loses the tail of a TLS stream that is closed with data buffered.
+# Source: KEP-4006; docs/parity.md SEC-B4, SEC-B8, SEC-B10.
 
 CONNECT_S: Final = 30.0
 """How long a connection to the API server may take, its TLS included."""
@@ -58,7 +219,7 @@ _UNANSWERED: Final = (
 
 async def dial(
     access: Access, method: str, path: str, query: Headers, headers: Headers
-) -> tuple[bytes, Leg]:
+) -> tuple[bytes, TunnelEnd]:
     """Ask the API server of ``access`` to upgrade; return its head and the end that leads there.
 
     Shape: ``path`` and ``query`` as the server shall see them, quoted by nobody yet; ``headers``
@@ -69,7 +230,7 @@ async def dial(
         KubeError: it refused, or did not answer in time.
     """
     url = urlsplit(access.server)
-    leg: Leg | None = None
+    leg: TunnelEnd | None = None
     try:
         async with _within(CONNECT_S, "no connection"):
             leg = await _connect(access, url.hostname or "", url.port)
@@ -95,18 +256,18 @@ async def _within(seconds: float, otherwise: str) -> AsyncIterator[None]:
         raise errors.NotReachableError(f"{otherwise} in {seconds:.0f} s") from error
 
 
-def _abort(leg: Leg | None) -> None:
+def _abort(leg: TunnelEnd | None) -> None:
     if leg is not None:
         leg.abort()
 
 
-async def _connect(access: Access, host: str, port: int | None) -> Leg:
+async def _connect(access: Access, host: str, port: int | None) -> TunnelEnd:
     loop = asyncio.get_running_loop()
     port = port or (443 if access.tls else 80)
     if access.proxy:
         return await _through(access, host, port)
     transport, leg = await loop.create_connection(
-        Leg,
+        TunnelEnd,
         host,
         port,
         ssl=access.tls,
@@ -118,7 +279,7 @@ async def _connect(access: Access, host: str, port: int | None) -> Leg:
     return leg
 
 
-async def _through(access: Access, host: str, port: int) -> Leg:
+async def _through(access: Access, host: str, port: int) -> TunnelEnd:
     """Connect by the proxy of the kubeconfig; one of https is verified as the server is.
 
     So does aiohttp for all other requests.
@@ -129,7 +290,7 @@ async def _through(access: Access, host: str, port: int) -> Leg:
         raise errors.NotReachableError(f"the proxy {said} needs TLS, the server has none")
     loop = asyncio.get_running_loop()
     transport, leg = await loop.create_connection(
-        Leg,
+        TunnelEnd,
         proxy.hostname or "",
         proxy.port or (443 if is_tls else 80),
         ssl=access.tls if is_tls else None,
@@ -177,7 +338,7 @@ def _head(access: Access, method: str, path: str, query: Headers, headers: Heade
     return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
 
-async def _upgrade(leg: Leg, head: bytes) -> bytes:
+async def _upgrade(leg: TunnelEnd, head: bytes) -> bytes:
     if leg.transport is not None:
         leg.transport.write(head)
     answered = await leg.until(b"\r\n\r\n", MAX_HEAD)
@@ -197,7 +358,7 @@ def _upgraded(answer: http.client.HTTPResponse) -> bytes:
     return f"{head}\r\n\r\n".encode("latin-1", "replace")
 
 
-async def _body(leg: Leg, answer: http.client.HTTPResponse) -> bytes:
+async def _body(leg: TunnelEnd, answer: http.client.HTTPResponse) -> bytes:
     if answer.chunked:
         return await leg.until(b"0\r\n\r\n", MAX_REFUSAL)
     size = MAX_REFUSAL if answer.length is None else answer.length

@@ -9,15 +9,25 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 from multidict import CIMultiDictProxy, MultiMapping
+from prometheus_client import Gauge
 
 from apis import keys
 from apis.objects import Key
 from kube import wire
 from kube.credentials import Access
-from kubelet import metrics, tunnel
-from kubelet.leg import Leg
+from kube.metrics import REGISTRY
+from kubelet.api import tunnel
+from kubelet.api.tunnel import TunnelEnd
 
-Pairs = list[tuple[str, str]]
+STREAMS: Final = Gauge(
+    "pyliqo_kubelet_streams",
+    "Open exec, attach and portforward streams",
+    ["subresource"],
+    registry=REGISTRY,
+)
+
+
+QueryPairs = list[tuple[str, str]]
 
 _PASSED_ON: Final = frozenset({"connection", "upgrade", "x-stream-protocol-version", "user-agent"})
 _PASSED_ON_WITH: Final = "sec-websocket-"
@@ -36,24 +46,24 @@ _TRUE: Final = frozenset({"1", "true"})
 MAX_PORT: Final = 65535
 
 
-class Action(NamedTuple):
+class StreamAction(NamedTuple):
     """A subresource of the remote pod that is reached by an upgrade."""
 
     subresource: str
-    options: Callable[[MultiMapping[str], str], Pairs]
+    options: Callable[[MultiMapping[str], str], QueryPairs]
 
 
-def _streams(query: MultiMapping[str], container: str) -> Pairs:
+def _streams(query: MultiMapping[str], container: str) -> QueryPairs:
     wanted = [(theirs, "true") for ours, theirs in _FLAGS.items() if query.get(ours) in _TRUE]
     return [*wanted, ("container", container)]
 
 
-def _command(query: MultiMapping[str], container: str) -> Pairs:
+def _command(query: MultiMapping[str], container: str) -> QueryPairs:
     words = [("command", word) for word in query.getall("command", [])]
     return [*_streams(query, container), *words]
 
 
-def _ports(query: MultiMapping[str], _container: str) -> Pairs:
+def _ports(query: MultiMapping[str], _container: str) -> QueryPairs:
     ports = [port for value in query.getall("port", []) for port in value.split(",")]
     for port in ports:
         if not port.isdecimal() or not 0 < int(port) <= MAX_PORT:
@@ -61,13 +71,13 @@ def _ports(query: MultiMapping[str], _container: str) -> Pairs:
     return [("ports", port) for port in ports]
 
 
-EXEC: Final = Action("exec", _command)
-ATTACH: Final = Action("attach", _streams)
-PORT_FORWARD: Final = Action("portforward", _ports)
+EXEC: Final = StreamAction("exec", _command)
+ATTACH: Final = StreamAction("attach", _streams)
+PORT_FORWARD: Final = StreamAction("portforward", _ports)
 
 
 async def carry(
-    action: Action, request: web.Request, access: Access, twin: Key, container: str = ""
+    action: StreamAction, request: web.Request, access: Access, twin: Key, container: str = ""
 ) -> web.StreamResponse:
     """Open ``action`` on the remote pod and pass bytes until one side ends.
 
@@ -80,12 +90,12 @@ async def carry(
     query = action.options(request.query, container)
     path = wire.path(keys.POD, twin, action.subresource)
     head, there = await tunnel.dial(access, request.method, path, query, passed_on(request.headers))
-    with metrics.STREAMS.labels(action.subresource).track_inprogress():
+    with STREAMS.labels(action.subresource).track_inprogress():
         await _pass(request, head, there)
     raise asyncio.CancelledError  # the connection was upgraded: there is no HTTP answer to give
 
 
-def passed_on(headers: CIMultiDictProxy[str]) -> Pairs:
+def passed_on(headers: CIMultiDictProxy[str]) -> QueryPairs:
     """Return the headers of an upgrade; who asks, and from where, is nobody's business there."""
     return [
         (name, value)
@@ -95,13 +105,13 @@ def passed_on(headers: CIMultiDictProxy[str]) -> Pairs:
     ]
 
 
-async def _pass(request: web.Request, head: bytes, there: Leg) -> None:
+async def _pass(request: web.Request, head: bytes, there: TunnelEnd) -> None:
     """Take the connection away from the web server, and give its end back when all is over."""
     transport, protocol = request.transport, request.protocol
     if transport is None:
         there.abort()
         raise ConnectionResetError
-    here = Leg()
+    here = TunnelEnd()
     here.transport = transport
     transport.set_protocol(here)
     idle = asyncio.create_task(_end_when_idle(here, there))
@@ -118,7 +128,7 @@ async def _pass(request: web.Request, head: bytes, there: Leg) -> None:
         protocol.connection_lost(None)
 
 
-async def _end_when_idle(*legs: Leg) -> None:
+async def _end_when_idle(*legs: TunnelEnd) -> None:
     now = asyncio.get_running_loop().time
     until = now() + IDLE_S
     while until > now():
