@@ -17,10 +17,9 @@ from kube.controller import Runner, WatchSource
 from kube.informer import Informer
 from kubelet import serving
 from kubelet.apart import Apart, Caller, Likeness
-from kubelet.certificate import CertificateReconciler
+from kubelet.api.certificate import CLIENT_CA, CertificateReconciler, TrustReconciler
 from kubelet.lookups import Lookups
 from kubelet.settings import Settings
-from kubelet.trust import CLIENT_CA, TrustReconciler
 
 
 class Endpoint:

@@ -15,8 +15,8 @@ from apis.objects import Key
 from kube import errors
 from kube.authz import Authorizer, Right
 from kube.cluster import Cluster
-from kubelet.forge import usage
-from kubelet.forge.usage import Measured
+from kubelet.api import usage
+from kubelet.api.usage import Measured
 from kubelet.pods import containers, shadowpod
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.state import NodePod, OffloadedNamespaces

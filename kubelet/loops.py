@@ -29,12 +29,10 @@ from kube.informer import Change, Informer
 from kube.process import Process
 from kube.ratelimit import Buckets
 from kubelet import mappings
-from kubelet.addresses import Addresses
 from kubelet.endpoint import Endpoint
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.heartbeat import Heartbeat
-from kubelet.ips import IpReconciler
 from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import (
@@ -43,6 +41,7 @@ from kubelet.node import (
     ProviderHealth,
 )
 from kubelet.pods import apiserver, decide, shadowpod
+from kubelet.pods.addresses import IpReconciler, PodAddressBook
 from kubelet.pods.mapping import HomeAndProvider
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.pods.state import DeletionEvidence, NodePod, PodsByNamespace, VirtualNodeContext
@@ -83,7 +82,7 @@ class Loops:
         self._offloadings = _informer(
             keys.NAMESPACE_OFFLOADING, fields=f"metadata.name={keys.OFFLOADING_NAME}"
         )
-        self._addresses = Addresses(settings)
+        self._addresses = PodAddressBook(settings)
         self._clusters = HomeAndProvider(settings.home_cluster_id, settings.foreign_cluster_id)
         self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(

@@ -25,10 +25,9 @@ from kube import errors, wire
 from kube.authz import NotAuthorizedError, Right, UnauthenticatedError
 from kube.credentials import Access
 from kubelet.apart import Caller
-from kubelet.api import streams
+from kubelet.api import streams, usage
 from kubelet.api.streams import StreamAction
-from kubelet.forge import usage
-from kubelet.forge.usage import Measured, NodeCpu
+from kubelet.api.usage import Measured, NodeCpu
 from kubelet.lookups import Lookups, NotHereError, NotKnownError, NotRunningError
 
 logger = logging.getLogger(__name__)

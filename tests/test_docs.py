@@ -14,7 +14,7 @@ from certs import listener, requests
 from kube import kubeconfig, slim
 from kube.untrusted import decode, schemas
 from kubelet import mappings
-from kubelet.forge import usage
+from kubelet.api import usage
 from kubelet.pods import apiserver
 from liqoctl.__main__ import cli
 from reflector import informers

@@ -16,7 +16,7 @@ from kube.clock import Deadline
 from kube.informer import Change, Informer
 from kube.ratelimit import Buckets
 from kube.slim import Packed
-from kubelet.forge.usage import Measured
+from kubelet.api.usage import Measured
 from kubelet.pods import decide, references, shadowpod, status
 from kubelet.pods.apiserver import Issued, Token
 from kubelet.pods.decide import NodeClaim

@@ -7,7 +7,7 @@ from apis.networks import PodNetworks
 from apis.objects import Key, Object, named
 from kube import errors
 from kubelet import settings
-from kubelet.addresses import Addresses
+from kubelet.pods.addresses import PodAddressBook
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
 
@@ -21,8 +21,8 @@ PAIRED = ("--remote-pod-cidr=10.1.0.0/16", "--remote-pod-cidr-remap=10.66.0.0/16
 WHERE = Key("liqo-tenant-milan", "milan")
 
 
-def addresses(*flags: str) -> Addresses:
-    return Addresses(settings.parse([*PLAIN, *flags]))
+def addresses(*flags: str) -> PodAddressBook:
+    return PodAddressBook(settings.parse([*PLAIN, *flags]))
 
 
 def reached(known: PodNetworks | None) -> str:

@@ -6,7 +6,7 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from kube import errors
 from kube.cache import CachedCluster
-from kubelet.ips import TAKEN_RETRY_S, UNKNOWN_RETRY_S, IpReconciler
+from kubelet.pods.addresses import TAKEN_RETRY_S, UNKNOWN_RETRY_S, IpReconciler
 from tests import factories
 from tests.fakes import FakeCluster
 

@@ -18,7 +18,7 @@ from apis.objects import Object
 from apis.offloading import OffloadingPatch
 from apis.providerpolicy import PodPolicy
 from kube.untrusted import decode
-from kubelet.forge import usage
+from kubelet.api import usage
 from kubelet.pods import apiserver, decide, shadowpod, significance, status
 from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.decide import PodSnapshot

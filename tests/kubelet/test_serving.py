@@ -15,8 +15,8 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from certs import pki
 from kube import errors
-from kubelet.certificate import CertificateReconciler
-from kubelet.forge import usage
+from kubelet.api import usage
+from kubelet.api.certificate import CertificateReconciler
 from kubelet.pods import containers
 from kubelet.pods.state import NodePod
 from tests import factories, flood

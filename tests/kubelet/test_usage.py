@@ -7,8 +7,8 @@ import pytest
 
 from apis import prometheus
 from apis.objects import Key, Object
-from kubelet.forge import usage
-from kubelet.forge.usage import Measured, NodeCpu
+from kubelet.api import usage
+from kubelet.api.usage import Measured, NodeCpu
 from tests import factories
 from tests.kubelet.rigs import Rig
 from tests.kubelet.worlds import NOW

@@ -73,7 +73,7 @@ class Measured:
         return made if size <= MOST_OF_NAMES else None
 
 
-class Reading(NamedTuple):
+class UsageSample(NamedTuple):
     """What a counter of CPU said last, and the billionths of a core since the time before."""
 
     seconds: float
@@ -89,11 +89,11 @@ class NodeCpu:
 
     def __init__(self) -> None:
         self._seconds = 0.0
-        self._last: dict[tuple[Key, str], Reading] = {}
+        self._last: dict[tuple[Key, str], UsageSample] = {}
 
     def add(self, samples: Iterable[Sample], here: Mapping[Key, Measured], now_ms: int) -> float:
         """Return the seconds, with what ``samples`` of containers tell of since the last time."""
-        now: dict[tuple[Key, str], Reading] = {}
+        now: dict[tuple[Key, str], UsageSample] = {}
         for one in samples:
             container = (pod_of(one), one.labels.get("container", ""))
             before = self._last.get(container)
@@ -105,18 +105,18 @@ class NodeCpu:
         self._last = {**kept, **now}  # a pod that was passed over once is not counted again
         return self._seconds
 
-    def last(self, pod: Key, container: str) -> Reading | None:
+    def last(self, pod: Key, container: str) -> UsageSample | None:
         """Return what the counter of ``container`` said last."""
         return self._last.get((pod, container))
 
 
-def _read(before: Reading | None, seconds: float, at_ms: int) -> Reading:
+def _read(before: UsageSample | None, seconds: float, at_ms: int) -> UsageSample:
     if before is None or seconds < before.seconds:
-        return Reading(seconds, at_ms)
+        return UsageSample(seconds, at_ms)
     if at_ms <= before.at_ms:
         return before._replace(seconds=seconds)  # the same one again
     rate = (seconds - before.seconds) / (at_ms - before.at_ms) * _MILLIS
-    return Reading(seconds, at_ms, _nanos(rate))
+    return UsageSample(seconds, at_ms, _nanos(rate))
 
 
 def _at(sample: Sample, now_ms: int) -> int:
@@ -285,7 +285,7 @@ def _pod(key: Key, pod: Measured, told: list[Object]) -> Object:
     return {"podRef": reference, "startTime": pod.created, "containers": told, **_usage(at, told)}
 
 
-def _cpu(at: str, reading: Reading) -> Object:
+def _cpu(at: str, reading: UsageSample) -> Object:
     used = {"time": at, "usageCoreNanoSeconds": _nanos(reading.seconds)}
     return used if reading.cores is None else {**used, "usageNanoCores": reading.cores}
 

@@ -1,7 +1,7 @@
-"""The serving certificate of the kubelet API, asked for by a CSR and renewed in time.
+"""The serving certificate of the kubelet API, and whose client certificates it accepts.
 
 The private key is only in memory. Without an approved certificate nothing listens; pods work.
-
+Client certificates are those that the home API server accepts.
 Source: docs/parity.md § 2.5, 4.18, 5.7; SEC-C3.
 """
 
@@ -19,6 +19,7 @@ from certs import childprocess, keypair
 from certs.keypair import Keypair
 from kube.clock import Deadline
 from kube.cluster import Cluster
+from kube.informer import Informer
 
 logger = logging.getLogger(__name__)
 
@@ -126,3 +127,23 @@ def _denial(status: Object) -> str:
         if item.get("type") in {"Denied", "Failed"}:
             return f"{item.get('reason', '')}: {item.get('message', '')}"
     return ""
+
+
+# Whose client certificates the kubelet API accepts: those that the home API server accepts --------
+
+CLIENT_CA: Final = Key("kube-system", "extension-apiserver-authentication")
+CLIENT_CA_FIELD: Final = "client-ca-file"
+
+
+class TrustReconciler:
+    """Lets the kubelet API trust whom the home API server trusts."""
+
+    def __init__(
+        self, config_maps: Informer[Object], trust: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._config_maps, self._trust = config_maps, trust
+
+    async def reconcile(self, key: Key) -> float | None:
+        found = self._config_maps.get(key) or {}
+        await self._trust((found.get("data") or {}).get(CLIENT_CA_FIELD, ""))
+        return None
