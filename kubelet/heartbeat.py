@@ -11,7 +11,7 @@ from kube import clock
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster
 from kube.controller import Runner
-from kubelet.apart import Apart, Likeness
+from kubelet.eventloop import Likeness, WorkerThread
 from kubelet.node import RENEWALS, LeaseReconciler
 
 
@@ -27,7 +27,7 @@ class Heartbeat:
         self, home: ClusterClient, node: str, *, duration_s: int, may_write: Callable[[], bool]
     ) -> None:
         self._node, self._duration_s, self._may_write = node, duration_s, may_write
-        self._apart = Apart("node-lease")
+        self._apart = WorkerThread("node-lease")
         self._likeness = Likeness(home)
         self._runner: Runner | None = None
 

@@ -29,11 +29,10 @@ from kube.informer import Change, Informer
 from kube.process import Process
 from kube.ratelimit import Buckets
 from kubelet import mappings
-from kubelet.endpoint import Endpoint
+from kubelet.api.server import ApiEndpoint, PodLookups
 from kubelet.forge.health import Health
 from kubelet.forge.node import Identity
 from kubelet.heartbeat import Heartbeat
-from kubelet.lookups import Lookups
 from kubelet.mappings import Mappings
 from kubelet.node import (
     NodeReconciler,
@@ -112,7 +111,7 @@ class Loops:
             departures=self._departures,
             breaker=self._breaker,
         )
-        self._endpoint = Endpoint(settings, home, provider, self._lookups())
+        self._endpoint = ApiEndpoint(settings, home, provider, self._lookups())
         self._pods = self._pod_runner()
         self._nodes: Runner | None = None
         self._heartbeat = Heartbeat(
@@ -346,8 +345,8 @@ class Loops:
 
     # Kubelet API -----------------------------------------------------------------------------
 
-    def _lookups(self) -> Lookups:
-        return Lookups(
+    def _lookups(self) -> PodLookups:
+        return PodLookups(
             node=self._settings.node_name,
             local=self._local,
             remote=self._remote,

@@ -21,9 +21,9 @@ EXCEPTIONS: Final = {
     ("kube/wire.py", "iter_any"): "it is the place: ``whole`` and ``lines`` count what they take",
     ("certs/childprocess.py", "readline"): "the pipe of a process of ours",
     ("kube/slim.py", "json"): "Packed.json, of an object that is there",
-    ("kubelet/lookups.py", "json"): "Packed.json, of an object that is there",
+    ("kubelet/api/server.py", "json"): "Packed.json, of an object that is there",
     ("kubelet/api/tunnel.py", "read"): "http.client over bytes that ``TunnelEnd`` counted",
-    ("kubelet/serving.py", "iter_any"): "a log: passed on no faster than it is read, and not kept",
+    ("kubelet/api/server.py", "iter_any"): "a log: passed on no faster than it is read, not kept",
     ("liqoctl/move.py", "text"): "Command.text, which has a bound of its own",
     ("webhook/worker.py", "read"): "a request to us, whose size aiohttp bounds (client_max_size)",
 }

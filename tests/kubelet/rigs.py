@@ -20,12 +20,11 @@ from kube.authz import Authorizer
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from kube.credentials import Access
-from kubelet import serving
-from kubelet.apart import Apart, Caller, Likeness
-from kubelet.lookups import Lookups
+from kubelet.api import server as server_
+from kubelet.api.server import Api, PodLookups
+from kubelet.eventloop import Caller, Likeness, WorkerThread
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.state import NodePod
-from kubelet.serving import Api
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, Namespaces
@@ -40,7 +39,7 @@ class Rig:
     local: FakeCluster
     remote: FakeCluster
     server: Server
-    apart: Apart
+    apart: WorkerThread
     ca: pki.Keypair
     namespaces: Namespaces
     pods: dict[Key, NodePod]
@@ -185,13 +184,13 @@ async def between(
     pods = {WEB: NodePod.cached(pod)}
     namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR))
     async with client_of(port) if port else provider(found) as client:
-        lookups = Lookups(
+        lookups = PodLookups(
             NODE, local, remote, namespaces,
             pods_here=lambda: pods, gate=Authorizer(local, NODE),
         )  # fmt: skip
-        apart, likeness = Apart("kubelet-api"), Likeness(client)
+        apart, likeness = WorkerThread("kubelet-api"), Likeness(client)
         api = Api(lookups, Caller(), likeness, consumer="rome", clock=lambda: NOW, started=NOW)
-        server = Server(serving.application(api), 0, "127.0.0.1", silent_s=silent_s)
+        server = Server(server_.application(api), 0, "127.0.0.1", silent_s=silent_s)
         ca = pki.new_ca("home", now=now(), lifetime=DAY)
         made = pki.issue(
             ca, common_name="n", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY

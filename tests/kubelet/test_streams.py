@@ -324,7 +324,7 @@ async def test_why_the_provider_does_not_answer_is_told(
         text = (await reader.readline()).decode()
     assert text.startswith("the provider does not answer: POST http://127.0.0.1:")
     assert said in text
-    said_here = [record.message for record in caplog.records if record.name == "kubelet.serving"]
+    said_here = [record.message for record in caplog.records if record.name == "kubelet.api.server"]
     assert said_here == ["Refused a stream"]
 
 

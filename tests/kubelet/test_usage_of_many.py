@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from apis.objects import Key
 from kube.authz import Authorizer
-from kubelet.lookups import AT_ONCE, Lookups
+from kubelet.api.server import AT_ONCE, PodLookups
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.state import NodePod
 from tests.factories import pod
@@ -32,6 +32,6 @@ async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
     assert turns >= 2 * 1000 / AT_ONCE
 
 
-def lookups_of(pods: Mapping[Key, NodePod]) -> Lookups:
+def lookups_of(pods: Mapping[Key, NodePod]) -> PodLookups:
     home = FakeCluster()
-    return Lookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Authorizer(home, NODE))
+    return PodLookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Authorizer(home, NODE))

@@ -17,7 +17,7 @@ from kube.credentials import Access
 T = TypeVar("T")
 
 
-class Apart:
+class WorkerThread:
     """The other loop; it runs from the first use until ``close``."""
 
     def __init__(self, name: str) -> None:

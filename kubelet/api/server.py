@@ -1,34 +1,157 @@
-"""The kubelet API of the virtual node: HTTPS, everybody identified, every right asked for.
+"""The kubelet API of one virtual node: HTTPS, everybody identified, every right asked for.
 
-A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of the same table.
-
-Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3, SEC-I7.
+A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of the same table. What
+copies bytes has a loop of its own: no stream makes a lease or a watch wait.
+Source: docs/parity.md § 5.7; SEC-B8, SEC-B10, SEC-D1 to SEC-D3, SEC-I7.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from apis import keys, naming, objects, prometheus, texts
-from apis.objects import Key
+from apis.objects import Key, Object
 from apis.prometheus import Family
-from kube import errors, wire
-from kube.authz import NotAuthorizedError, Right, UnauthenticatedError
+from certs.keypair import Keypair
+from certs.listener import Server
+from kube import clock, errors, wire
+from kube.authz import Authorizer, NotAuthorizedError, Right, UnauthenticatedError
+from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.credentials import Access
-from kubelet.apart import Caller
+from kube.informer import Informer
 from kubelet.api import streams, usage
+from kubelet.api.certificate import CLIENT_CA, CertificateReconciler, TrustReconciler
 from kubelet.api.streams import StreamAction
 from kubelet.api.usage import Measured, NodeCpu
-from kubelet.lookups import Lookups, NotHereError, NotKnownError, NotRunningError
+from kubelet.eventloop import Caller, Likeness, WorkerThread
+from kubelet.pods import containers, shadowpod
+from kubelet.pods.mapping import MappingState, NamespaceMapping
+from kubelet.pods.state import NodePod, OffloadedNamespaces
+from kubelet.settings import Settings
+
+AT_ONCE: Final = 50
+"""So many pods are decoded in some two milliseconds."""
+
+
+def _by_key(item: tuple[Key, NodePod]) -> Key:
+    return item[0]
+
+
+class UnknownPodError(Exception):
+    """There is no such pod on this node, or no such container in it: answer 404."""
+
+
+class NotRunningError(Exception):
+    """It does not run on the provider: answer 400, as kubelets do of a container that waits.
+
+    The text of a 404 is the API server's own, so nobody would read why.
+    """
+
+
+class NotKnownError(Exception):
+    """The API server of this cluster, not the provider, does not say: answer 503."""
+
+
+@dataclass(frozen=True)
+class PodLookups:
+    """All of it belongs to one event loop; what serves streams asks from another."""
+
+    node: str
+    local: Cluster
+    remote: Cluster
+    namespaces: OffloadedNamespaces
+    pods_here: Callable[[], Mapping[Key, NodePod]]
+    gate: Authorizer
+
+    async def authorize(
+        self, certificate: Mapping[str, Any] | None, authorization: str, rights: Sequence[Right]
+    ) -> None:
+        """Return if the one who asks has one of ``rights``.
+
+        Raises:
+            UnauthenticatedError: nobody knows who it is.
+            DeniedError: it has none of them.
+        """
+        user = await self.gate.user(certificate, authorization)
+        await self.gate.check(user, rights)
+
+    async def pods(self) -> list[bytes | Key]:
+        """Return the JSON of each pod bound to this node; of a large one only its key."""
+        found: list[bytes | Key] = []
+        async for key, pod in self._some_at_once():
+            found.append(key if pod.is_outline else pod.json())
+        return found
+
+    async def large(self, key: Key) -> bytes:
+        """Return the JSON of a pod of which the cache has an outline; empty if it has gone."""
+        pod = await self.local.get(keys.POD, key)
+        is_here = pod is not None and pod["spec"].get("nodeName") == self.node
+        return msgspec.json.encode(pod) if is_here else b""
+
+    async def measured(self) -> dict[Key, Measured]:
+        """Return what of each pod bound to this node its metrics need."""
+        found: dict[Key, Measured] = {}
+        async for key, pod in self._some_at_once():
+            measured = pod.measured if pod.is_outline else Measured.of(pod.whole())
+            if measured is not None:
+                found[key] = measured
+        return found
+
+    async def _some_at_once(self) -> AsyncIterator[tuple[Key, NodePod]]:
+        """Yield the pods of now; a lease or a watch waits for no more than some of them."""
+        for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=_by_key), 1):
+            yield key, pod
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def twin(self, key: Key, container: str = "") -> Key:
+        """Return where the pod runs, if it is bound to this node and that very pod runs there.
+
+        Raises:
+            NotHereError: it is not bound to it, or has no such container.
+            NotRunningError: it does not run on the provider, or this container does not.
+            NotKnownError: whether it is cannot be asked now.
+            KubeError: the provider could not be asked.
+        """
+        pod = await self.local.get(keys.POD, key)
+        if pod is None or pod["spec"].get("nodeName") != self.node:
+            raise UnknownPodError(f"pod {key} is not bound to node {self.node}")
+        if container and container not in usage.containers(pod):
+            raise UnknownPodError(f"pod {key} has no container {container}")
+        if reason := containers.refusal(pod, container):
+            raise NotRunningError(f"container {container} of pod {key} does not run: {reason}")
+        mapping = await self._mapping(key.namespace)
+        if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
+            raise NotRunningError(f"namespace {key.namespace} is not offloaded")
+        twin = mapping.pair.twin_of(key)
+        remote = await self.remote.get(keys.POD, twin)
+        if remote is None or not (mapping.pair.reflects(remote) and shadowpod.is_for(remote, pod)):
+            raise NotRunningError(f"pod {key} does not run on the provider yet")
+        return twin
+
+    async def _mapping(self, namespace: str) -> NamespaceMapping:
+        try:
+            return await self.namespaces.mapping(namespace)
+        except errors.KubeError as error:
+            what = f"whether namespace {namespace} is offloaded is not known now"
+            raise NotKnownError(f"{what}: {error}") from error
+
+
+# The kubelet API of the virtual node: HTTPS, everybody identified, every right asked for ----------
+# A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of the same table.
+# Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3, SEC-I7.
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +187,7 @@ class Provider(Protocol):
 class Api:
     """What handlers work with: they run in a loop of their own, and ``ask`` that of the pods."""
 
-    lookups: Lookups
+    lookups: PodLookups
     ask: Caller
     provider: Callable[[], Provider]
     consumer: str
@@ -303,7 +426,7 @@ def _container(request: web.Request) -> tuple[Key, str]:
 async def _twin(api: Api, key: Key, container: str) -> Key:
     try:
         return await api.ask(api.lookups.twin(key, container))
-    except NotHereError as error:
+    except UnknownPodError as error:
         raise web.HTTPNotFound(text=f"{error}\n") from None
     except NotRunningError as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from None
@@ -337,3 +460,75 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
     away = isinstance(error, errors.NotReachableError)
     who = "the provider does not answer" if away else "the provider says"
     return web.HTTPBadGateway(text=f"{who}: {texts.clamp(str(error))}\n")
+
+
+# The kubelet API of one virtual node, in a loop of its own, and what keeps it trusted -------------
+# What copies bytes has a loop of its own: no stream makes a lease or a watch wait. Source:
+# docs/parity.md § 5.7; SEC-B8, SEC-B10.
+
+
+class ApiEndpoint:
+    """Listens once it has a certificate; ``lookups`` belong to the loop that makes this."""
+
+    def __init__(
+        self, settings: Settings, home: ClusterClient, provider: ClusterClient, lookups: PodLookups
+    ) -> None:
+        self._settings, self._home = settings, home
+        self._apart = WorkerThread("kubelet-api")
+        self._likeness = Likeness(provider)
+        self._client_ca: Informer[Object] = Informer(
+            Selection(
+                keys.CONFIG_MAP,
+                Object,
+                CLIENT_CA.namespace,
+                fields=f"metadata.name={CLIENT_CA.name}",
+            )
+        )
+        api = Api(
+            lookups,
+            Caller(),
+            self._likeness,
+            consumer=settings.home_cluster_id,
+            clock=clock.now,
+            started=clock.now(),
+        )
+        self._server = Server(application(api), settings.listen_port)
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        """Return what has to run for its loops."""
+        return [self._client_ca] if self._settings.node_ip else []
+
+    def runners(self) -> list[Runner]:
+        """Return the loops that keep its certificate and whom it trusts; none without address."""
+        settings = self._settings
+        if not settings.node_ip:
+            return []
+        certificates = CertificateReconciler(
+            self._home,
+            node=settings.node_name,
+            address=settings.node_ip,
+            install=self._certify,
+            clock=clock.now,
+        )
+        trust = TrustReconciler(self._client_ca, self._trust)
+        serving_certificate = Runner("serving-certificate", certificates, [])
+        serving_certificate.enqueue(Key("", settings.node_name))
+        client_ca = Runner("client-ca", trust, [WatchSource(self._client_ca)])
+        client_ca.enqueue(CLIENT_CA)
+        return [serving_certificate, client_ca]
+
+    async def close(self) -> None:
+        """End all streams, and no longer listen."""
+        await self._apart.run(self._shut())
+        await self._apart.close()
+
+    async def _shut(self) -> None:
+        await self._server.close()
+        await self._likeness.close()
+
+    async def _certify(self, pair: Keypair) -> None:
+        await self._apart.run(self._server.certify(pair))
+
+    async def _trust(self, client_ca: str) -> None:
+        await self._apart.run(self._server.trust(client_ca))
