@@ -12,14 +12,14 @@ from certs import metricsserver
 from kube import client, peer, process
 from kube.lease import Election
 from kube.process import Process
-from kubelet import settings
-from kubelet.loops import Loops
-from kubelet.settings import Settings
+from kubelet import options
+from kubelet.options import KubeletOptions
+from kubelet.setup import VirtualKubelet
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until a signal ends it; return the exit code."""
-    chosen = settings.parse(argv)
+    chosen = options.parse(argv)
     instance = os.environ.get("POD_NAME") or chosen.node_name
     return process.run(
         lambda running: _run(chosen, instance, running),
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-async def _run(chosen: Settings, instance: str, running: Process) -> None:
+async def _run(chosen: KubeletOptions, instance: str, running: Process) -> None:
     connected: list[bool] = []
     running.health.ready_when("kubeconfig", lambda: bool(connected))
     secret = Key(chosen.tenant_namespace, chosen.kubeconfig_secret)
@@ -44,8 +44,8 @@ async def _run(chosen: Settings, instance: str, running: Process) -> None:
         owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
         election = Election(home, virtual, instance, owner=owner)
 
-        def loops() -> Loops:
-            return Loops(chosen, instance, home, provider, lambda: election.is_leader)
+        def loops() -> VirtualKubelet:
+            return VirtualKubelet(chosen, instance, home, provider, lambda: election.is_leader)
 
         await election.lead(lambda: loops().run(running))
 

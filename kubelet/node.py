@@ -1,6 +1,8 @@
-"""Keeps the Node, its lease and its health: three loops that do not wait for each other.
+"""Keeps the Node, its lease and its health: loops that do not wait for each other.
 
-Source: docs/parity.md § 5.3, 5.4; F-4, F-7.
+The lease is renewed in an event loop of its own: nothing that is done for a pod delays it. A node
+whose lease is not renewed is NotReady, and the pods of all users are evicted from it.
+Source: docs/parity.md § 5.3, 5.4; F-4, F-7; H22.
 """
 
 import contextlib
@@ -14,12 +16,13 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from apis.resources import Resources
-from kube import errors, transport
-from kube.cluster import Cluster
-from kubelet.forge import node as forge
-from kubelet.forge import nodestatus
-from kubelet.forge.health import Health
-from kubelet.forge.node import Identity
+from kube import clock, errors, transport
+from kube.client import ClusterClient
+from kube.cluster import Cluster, LeaderOnlyCluster
+from kube.controller import Runner
+from kubelet import nodeobject
+from kubelet.eventloop import Likeness, WorkerThread
+from kubelet.nodeobject import Health, NodeIdentity
 from kubelet.pods.state import EventRecorder
 
 logger = logging.getLogger(__name__)
@@ -149,7 +152,7 @@ class NodeReconciler:
     def __init__(  # noqa: PLR0913  # what it looks at, and whom it tells
         self,
         cluster: Cluster,
-        identity: Identity,
+        identity: NodeIdentity,
         *,
         virtual_nodes: Callable[[], Mapping[Key, Object]],
         health: Callable[[], Health],
@@ -175,16 +178,16 @@ class NodeReconciler:
             return None
         node = await self._node(key, parsed)
         now = self._clock()
-        if nodestatus.is_heartbeat_due(node, now):
+        if nodeobject.is_heartbeat_due(node, now):
             await self._follow_version()
-        want = nodestatus.status(
+        want = nodeobject.status(
             node, self._identity, parsed, self._health(), now, held_back=self._held_back()
         )
-        if changes := nodestatus.status_changes(node, want, now):
+        if changes := nodeobject.status_changes(node, want, now):
             await self._cluster.patch_status(keys.NODE, key, changes)
-            if alarm := nodestatus.alarm(node, want):
+            if alarm := nodeobject.alarm(node, want):
                 self._recorder.event(
-                    keys.VIRTUAL_NODE, virtual, "Warning", nodestatus.ABSENCE, alarm
+                    keys.VIRTUAL_NODE, virtual, "Warning", nodeobject.ABSENCE, alarm
                 )
         return _LOOK_S
 
@@ -199,12 +202,69 @@ class NodeReconciler:
         return None if found is None or objects.is_terminating(found) else found
 
     async def _node(self, key: Key, virtual: VirtualNode) -> Object:
-        want = forge.wanted(self._identity, virtual)
+        want = nodeobject.wanted(self._identity, virtual)
         node = await self._cluster.get(keys.NODE, key)
         if node is None:
             logger.info("Creating node", extra={"node": key.name})
-            return await self._cluster.create(keys.NODE, forge.fresh(self._identity, want))
-        if changes := forge.changes(node, want):
+            return await self._cluster.create(keys.NODE, nodeobject.fresh(self._identity, want))
+        if changes := nodeobject.changes(node, want):
             logger.info("Updating node", extra={"node": key.name})
             return await self._cluster.patch(keys.NODE, key, changes)
         return node
+
+
+# The lease of the node, renewed in a loop of its own ----------------------------------------------
+# A node whose lease is not renewed is NotReady, and the pods of all users are evicted from it.
+# Source: docs/parity.md § 5.4; H22.
+
+
+class Heartbeat:
+    """Fulfils process.Loop; what ``may_write`` forbids is not written from the other loop either.
+
+    Units: ``duration_s`` is how long a lease lasts.
+    """
+
+    name = "lease"
+
+    def __init__(
+        self, home: ClusterClient, node: str, *, duration_s: int, may_write: Callable[[], bool]
+    ) -> None:
+        self._node, self._duration_s, self._may_write = node, duration_s, may_write
+        self._apart = WorkerThread("node-lease")
+        self._likeness = Likeness(home)
+        self._runner: Runner | None = None
+
+    async def run(self) -> None:
+        """Renew for ever; cancel to stop."""
+        try:
+            await self._apart.run(self._renew())
+        finally:
+            self._runner = None
+            await self._apart.run(self._likeness.close())
+            await self._apart.close()
+
+    def is_alive(self) -> bool:
+        """Whether no renewal is stuck."""
+        runner = self._runner
+        return runner is None or runner.is_alive()
+
+    async def drain(self) -> None:
+        """Take no more renewals."""
+        if runner := self._runner:
+            await self._apart.run(runner.drain())
+
+    async def _renew(self) -> None:
+        runner = Runner("lease", self, [], back_off_s=self._duration_s / RENEWALS)
+        runner.enqueue(Key("", self._node))
+        stop = self._likeness().reach.subscribe(runner.server_is_back)
+        self._runner = runner
+        try:
+            await runner.run()
+        finally:
+            stop()
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Renew the lease of the node ``key``, in the name that we have now."""
+        cluster = LeaderOnlyCluster(self._likeness(), self._may_write)
+        lease = LeaseReconciler(cluster, duration_s=self._duration_s, clock=clock.now)
+        return await lease.reconcile(key)

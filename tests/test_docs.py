@@ -13,7 +13,7 @@ from apis import allowlist, nodeselector, podaffinity, providerpolicy
 from certs import listener, requests
 from kube import kubeconfig, slim
 from kube.untrusted import decode, schemas
-from kubelet import mappings
+from kubelet import namespaces
 from kubelet.api import usage
 from kubelet.pods import apiserver
 from liqoctl.__main__ import cli
@@ -78,7 +78,7 @@ BOUNDS: Final = {
     "objects and lists inside": (decode.MAX_PARTS,),
     "bytes of the metrics": (usage.MOST_BYTES,),
     "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
-    "what the virtual kubelet keeps": (mappings.MOST_BYTES,),
+    "what the virtual kubelet keeps": (namespaces.MOST_BYTES,),
     "what the reflector keeps": (informers.MOST_BYTES, slim.KEPT_WHOLE),
     "ResourceSlices, NamespaceMaps": tuple(providerpolicy.MAX_OBJECTS.values())[:3],
     "ShadowEndpointSlices, ShadowPods": tuple(providerpolicy.MAX_OBJECTS.values())[3:],

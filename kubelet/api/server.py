@@ -36,10 +36,10 @@ from kubelet.api.certificate import CLIENT_CA, CertificateReconciler, TrustRecon
 from kubelet.api.streams import StreamAction
 from kubelet.api.usage import Measured, NodeCpu
 from kubelet.eventloop import Caller, Likeness, WorkerThread
+from kubelet.options import KubeletOptions
 from kubelet.pods import containers, shadowpod
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.state import NodePod, OffloadedNamespaces
-from kubelet.settings import Settings
 
 AT_ONCE: Final = 50
 """So many pods are decoded in some two milliseconds."""
@@ -471,7 +471,11 @@ class ApiEndpoint:
     """Listens once it has a certificate; ``lookups`` belong to the loop that makes this."""
 
     def __init__(
-        self, settings: Settings, home: ClusterClient, provider: ClusterClient, lookups: PodLookups
+        self,
+        settings: KubeletOptions,
+        home: ClusterClient,
+        provider: ClusterClient,
+        lookups: PodLookups,
     ) -> None:
         self._settings, self._home = settings, home
         self._apart = WorkerThread("kubelet-api")

@@ -13,8 +13,8 @@ from kube.cluster import Selection
 from kube.controller import WatchSource
 from kube.informer import Change, Informer
 from kube.ownaddresses import OwnAddresses
+from kubelet.options import KubeletOptions
 from kubelet.pods import ip
-from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class PodAddressBook:
     Source: docs/parity.md § 1.14, 4.3, 5.5.5; docs/decisions/0013 (5).
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KubeletOptions) -> None:
         self._peer, self._flags = settings.foreign_cluster_id, settings.remap
         self._hides = settings.hides_ips
         self._networks = settings.pod_networks

@@ -19,9 +19,8 @@ from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.events import EventRecorder
-from kubelet.forge.health import Health
-from kubelet.forge.node import Identity
 from kubelet.node import NodeReconciler
+from kubelet.nodeobject import Health, NodeIdentity
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
@@ -102,7 +101,7 @@ async def joined(server: ClusterClient, version: str) -> None:
 
     node = NodeReconciler(
         server,
-        Identity("mypool", PROVIDER, "10.0.0.9", 10250, version),
+        NodeIdentity("mypool", PROVIDER, "10.0.0.9", 10250, version),
         virtual_nodes=lambda: {where: virtual},
         health=Health,
         version=told,

@@ -14,7 +14,7 @@ from controllers.offloading.virtualnode import reconciler
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from kube import errors
-from kubelet import settings as kubelet_settings
+from kubelet import options as options_
 from reflector import __main__
 from tests import factories
 from tests.controllers import whole
@@ -144,7 +144,7 @@ def test_each_container_understands_its_arguments() -> None:
         for name, container in containers.items()
     }
 
-    kubelet = kubelet_settings._parser().parse_args(made["kubelet"])  # noqa: SLF001  # its flags
+    kubelet = options_._parser().parse_args(made["kubelet"])  # noqa: SLF001  # its flags
     reflector = __main__._parser().parse_args(made["reflector"])  # noqa: SLF001  # its flags
 
     assert kubelet.nodename == reflector.nodename == "milan"
@@ -191,7 +191,7 @@ def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_an
 @pytest.mark.parametrize("name", ["kubelet", "reflector"])
 def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
     parsers = {
-        "kubelet": kubelet_settings._parser(),  # noqa: SLF001  # its flags
+        "kubelet": options_._parser(),  # noqa: SLF001  # its flags
         "reflector": __main__._parser(),  # noqa: SLF001  # its flags
     }
     taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
@@ -408,7 +408,7 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
         each["name"]: [one.replace("$(POD_IP)", "10.0.0.1") for one in each["args"]]
         for each in made["spec"]["template"]["spec"]["containers"]
     }
-    kubelet = kubelet_settings.parse(told["kubelet"])
+    kubelet = options_.parse(told["kubelet"])
     reflector = __main__.parse(told["reflector"], instance="")
     assert kubelet.has_fabric
     assert kubelet.api_server.addresses == ("10.70.0.1",)

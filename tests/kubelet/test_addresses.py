@@ -6,7 +6,7 @@ from apis import keys
 from apis.networks import PodNetworks
 from apis.objects import Key, Object, named
 from kube import errors
-from kubelet import settings
+from kubelet import options
 from kubelet.pods.addresses import PodAddressBook
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
@@ -22,7 +22,7 @@ WHERE = Key("liqo-tenant-milan", "milan")
 
 
 def addresses(*flags: str) -> PodAddressBook:
-    return PodAddressBook(settings.parse([*PLAIN, *flags]))
+    return PodAddressBook(options.parse([*PLAIN, *flags]))
 
 
 def reached(known: PodNetworks | None) -> str:

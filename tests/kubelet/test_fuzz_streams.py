@@ -23,7 +23,7 @@ from kube import credentials, errors, peer
 from kube.cluster import Selection
 from kube.controller import TerminalError
 from kube.informer import Informer
-from kubelet.mappings import FOLLOWED
+from kubelet.namespaces import FOLLOWED
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, serving
 from tests.kubelet import lies, worlds

@@ -10,7 +10,7 @@ from apis import keys, objects
 from apis.objects import Key
 from kube import client
 from kube.client import ClusterClient
-from kubelet.heartbeat import Heartbeat
+from kubelet.node import Heartbeat
 from sandbox import api
 from sandbox.controlplane import Plane
 from tests.kube.running import running

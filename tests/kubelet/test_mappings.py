@@ -20,8 +20,8 @@ from kube.cluster import Listing, Selection
 from kube.controller import Runner, WatchSource
 from kube.informer import Informer
 from kube.slim import Packed
-from kubelet import mappings
-from kubelet.mappings import Mappings
+from kubelet import namespaces
+from kubelet.namespaces import NamespaceMappings
 from kubelet.pods import mapping, shadowpod
 from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
@@ -79,14 +79,14 @@ def test_what_a_namespace_map_says(
     assert (found_there.state, found_there.pair is not None) == (state, has_pair)
 
 
-def options_of(found: Mappings) -> shadowpod.Options:
+def options_of(found: NamespaceMappings) -> shadowpod.Options:
     """Return what the virtual node does by what the provider says."""
     opened, granted = found.opened(), found.granted()
     return shadowpod.Options(NODE, OffloadingPatch(), opened=opened, granted=granted)
 
 
 class Kubelet:
-    """Runner, mappings and reconciler as ``kubelet.loops`` wires them."""
+    """Runner, mappings and reconciler as ``kubelet.setup`` wires them."""
 
     def __init__(self, local: FakeCluster, remote: FakeCluster) -> None:
         self.local, self.remote = local, remote
@@ -96,9 +96,9 @@ class Kubelet:
         self.breaker = Breaker(lambda: None)
         self.pods.subscribe(self.departures.on_local)
         self.breaker.watch(self.pods)
-        self.maps = mappings.informer(MAP.namespace, CLUSTERS)
+        self.maps = namespaces.informer(MAP.namespace, CLUSTERS)
         cached = CachedCluster(remote)
-        self.mappings = Mappings(
+        self.mappings = NamespaceMappings(
             local,
             cached,
             maps=self.maps,

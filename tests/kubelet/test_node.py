@@ -17,10 +17,9 @@ from kube.breaker import Breaker
 from kube.cluster import Cluster
 from kube.controller import Runner
 from kubelet import node as node_
-from kubelet import settings
-from kubelet.forge.health import Health
-from kubelet.forge.node import Identity
+from kubelet import options
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
+from kubelet.nodeobject import Health, NodeIdentity
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
 from tests.kube.test_breaker import Cache
@@ -29,7 +28,7 @@ from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
 
 NODE = Key("", "milan")
 VIRTUAL = Key("liqo-tenant-milan", "milan")
-IDENTITY = Identity("milan", "milan-id", "10.0.0.9", 10250, "v1.35.4", {"extra": "1"})
+IDENTITY = NodeIdentity("milan", "milan-id", "10.0.0.9", 10250, "v1.35.4", {"extra": "1"})
 SILENT = Health(failures=3, reason="the provider is silent", is_reachable=False)
 
 
@@ -470,7 +469,7 @@ async def test_who_cannot_ask_has_learnt_nothing_of_the_provider() -> None:
 
 async def test_a_provider_that_vanishes_without_a_word_is_noticed_within_45_s() -> None:
     """By default, and by pings that each wait as long as they may. Source: docs/parity.md F-9."""
-    chosen = settings.parse(MUST)
+    chosen = options.parse(MUST)
     provider_health = ProviderHealth(
         lambda _: None, threshold=chosen.ping_failures, successes=chosen.ping_successes
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubelet import settings
+from kubelet import options
 
 MUST = [
     "--home-cluster-id=rome",
@@ -12,14 +12,14 @@ MUST = [
 
 
 def test_defaults() -> None:
-    chosen = settings.parse(MUST)
+    chosen = options.parse(MUST)
     assert (chosen.node_name, chosen.listen_port, chosen.lease_s) == ("virtual-kubelet", 10250, 40)
     assert (chosen.ping_interval_s, chosen.ping_timeout_s, chosen.workers) == (10, 1, 32)
     assert chosen.create_node
 
 
 def test_as_go_writes_them() -> None:
-    chosen = settings.parse(
+    chosen = options.parse(
         [
             *MUST,
             "--create-node=false",
@@ -43,12 +43,12 @@ def test_as_go_writes_them() -> None:
 )
 def test_nonsense_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        settings.parse([*MUST, flag])
+        options.parse([*MUST, flag])
     assert ended.value.code == 2
     assert flag.partition("=")[0] in capsys.readouterr().err
 
 
 def test_what_is_mandatory(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        settings.parse([])
+        options.parse([])
     assert "--home-cluster-id" in capsys.readouterr().err

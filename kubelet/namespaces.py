@@ -45,8 +45,8 @@ def informer(tenant_namespace: str, clusters: HomeAndProvider) -> Informer[Objec
     return Informer(peer.map_to_provider(tenant_namespace, clusters.destination))
 
 
-class Mappings:
-    """The offloaded namespaces of one virtual node; fulfils ``kubelet.contract.Namespaces``."""
+class NamespaceMappings:
+    """The offloaded namespaces of one virtual node; fulfils OffloadedNamespaces."""
 
     def __init__(  # noqa: PLR0913  # two clusters, two sides, and who is told
         self,
@@ -64,7 +64,7 @@ class Mappings:
         self._local, self._remote, self._here = local, remote, here
         self._maps, self._clusters, self._node = maps, clusters, node
         self._key = Key(maps.selection.namespace, clusters.destination)
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _NamespaceInformers] = {}
         self._accepted: Mapping[str, MappedNamespace] = {}
         self._known: Mapping[str, MappedNamespace] = {}
         """``_accepted``, and mappings that were accepted before and may have left objects there."""
@@ -155,7 +155,7 @@ class Mappings:
         for namespace, pair in wanted.items():
             if namespace not in self._followed:
                 informers = self._informers(pair)
-                followed = _Followed(pair, informers, self._departures, self._breaker)
+                followed = _NamespaceInformers(pair, informers, self._departures, self._breaker)
                 work = followed.run(self._remote, runner, self._here)
                 followed.task = tasks.create_task(work)
                 self._followed[namespace] = followed
@@ -193,7 +193,7 @@ class Mappings:
         return mapping.of(self._seen, namespace, self._clusters)
 
 
-class _Followed:
+class _NamespaceInformers:
     """One namespace and its informers on the provider."""
 
     task: asyncio.Task[None]

@@ -1,21 +1,213 @@
-"""What the status of a virtual node says: what it offers, and whether its provider is there.
+"""What a virtual node looks like: metadata, taints and status, and whether its provider is there.
 
-Source: docs/parity.md § 5.4; SEC-A13.
+Metadata and taints are merged three ways against what was written last (recorded on the Node), so
+that what administrators and Kubernetes add stays, and what the VirtualNode drops goes.
+Source: docs/parity.md § 5.3, 5.4; SEC-A13, SEC-B3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from apis import keys, objects, resources
-from apis.objects import Object, merge_patch
+from apis import apply, keys, objects, resources
+from apis.objects import Key, Object, merge_patch, named
 from apis.offloading import VirtualNode
 from apis.resources import Resources
-from kubelet.forge import node as node_
-from kubelet.forge.health import Health
-from kubelet.forge.node import Identity
 from kubelet.pods import conditions as shared
+
+FALLBACK_VERSION: Final = "v1.25.0"
+
+_TAINT: Final = {
+    "key": keys.VIRTUAL_NODE_TAINT,
+    "value": keys.VIRTUAL_NODE_TAINT_VALUE,
+    "effect": keys.VIRTUAL_NODE_TAINT_EFFECT,
+}
+
+
+@dataclass(frozen=True)
+class NodeIdentity:
+    """Which node it is; of this only the version of the cluster changes."""
+
+    name: str
+    cluster_id: str
+    address: str
+    port: int
+    version: str = FALLBACK_VERSION
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    runtime: str = "0"
+    """Our own version."""
+
+
+@dataclass(frozen=True)
+class NodeMetadata:
+    """The part of a Node that is ours."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Sequence[Object]
+
+    def record(self) -> str:
+        """Return what is remembered of it on the Node."""
+        return apply.record(
+            labels=self.labels, annotations=self.annotations, taints=map(_mark, self.taints)
+        )
+
+
+ROLE: Final = "kubernetes.io/role"
+OS: Final = "kubernetes.io/os"
+ARCH: Final = "kubernetes.io/arch"
+_TOLD_OTHERWISE: Final = frozenset({ROLE, OS, ARCH})
+"""What an administrator may know better, such as the architecture of a provider's nodes."""
+
+
+def wanted(identity: NodeIdentity, virtual: VirtualNode) -> NodeMetadata:
+    """Return labels, annotations and taints; ours win over those of the VirtualNode."""
+    own = {
+        keys.HOSTNAME: identity.name,
+        ROLE: "agent",
+        OS: "linux",
+        ARCH: "amd64",
+        keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE,
+        "type": keys.VIRTUAL_KUBELET,
+        keys.REMOTE_CLUSTER_ID: identity.cluster_id,
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        "alpha.service-controller.kubernetes.io/exclude-balancer": "true",
+        keys.STORAGE_AVAILABLE: "true" if virtual.storage_classes else "false",
+    }
+    protected = {name: own[name] for name in own if name not in _TOLD_OTHERWISE}
+    suggested = {name: virtual.labels[name] for name in virtual.labels if name in virtual.suggested}
+    given = {name: virtual.labels[name] for name in virtual.labels if name not in suggested}
+    others = [dict(taint) for taint in virtual.taints if _mark(taint) != _mark(_TAINT)]
+    return NodeMetadata(
+        labels={**own, **suggested, **identity.labels, **given, **protected},
+        annotations={**identity.annotations, **virtual.annotations, **_offers(virtual)},
+        taints=[_TAINT, *others],
+    )
+
+
+def _offers(virtual: VirtualNode) -> dict[str, str]:
+    """Return what one pod can have there, and the class of its claims.
+
+    Capacity is a sum over nodes, and says nothing of the first.
+    """
+    largest, class_ = resources.line(virtual.largest_pod), virtual.storage_class
+    told = {keys.LARGEST_POD: largest, keys.OFFERED_STORAGE_CLASS: class_}
+    return {name: value for name, value in told.items() if value}
+
+
+def fresh(identity: NodeIdentity, want: NodeMetadata) -> Object:
+    return named(
+        keys.NODE,
+        Key("", identity.name),
+        metadata={
+            "labels": dict(want.labels),
+            "annotations": {**want.annotations, keys.APPLIED_META: want.record()},
+        },
+        spec={"taints": list(want.taints)},
+    )
+
+
+def changes(node: Object, want: NodeMetadata) -> Object:
+    """Return the merge patch for metadata and taints of ``node``, {} if it is as wanted."""
+    before = apply.recorded(node) or {}
+    patch: Object = {"metadata": {}}
+    annotations = {**want.annotations, keys.APPLIED_META: want.record()}
+    for name, new in (("labels", dict(want.labels)), ("annotations", annotations)):
+        if part := apply.three_way(node["metadata"].get(name) or {}, before.get(name, []), new):
+            patch["metadata"][name] = part
+    have = node.get("spec", {}).get("taints") or []
+    taints = _taints(have, before.get("taints", []), want.taints)
+    if taints != have:
+        patch["spec"] = {"taints": taints}
+        patch["metadata"]["resourceVersion"] = node["metadata"].get("resourceVersion")
+    return patch if patch["metadata"] or "spec" in patch else {}
+
+
+def _taints(
+    have: Sequence[Object], before: Collection[str], want: Sequence[Object]
+) -> list[Object]:
+    """Return ours in their place, and those of others as they are."""
+    ours = {_mark(taint): dict(taint) for taint in want}
+    kept = [
+        ours.pop(_mark(taint), taint)
+        for taint in have
+        if _mark(taint) in ours or _mark(taint) not in before
+    ]
+    return [*kept, *ours.values()]
+
+
+def _mark(taint: Mapping[str, str]) -> str:
+    """Return what makes a taint that taint. Source: Kubernetes, Taint.MatchTaint."""
+    return f"{taint.get('key', '')}:{taint.get('effect', '')}"
+
+
+# Whether a provider counts as there, by pings, and how far its clock is from ours -----------------
+
+TOLERATED: Final = timedelta(minutes=5)
+"""How far clocks may be apart: leases, tokens and certificates bear it.
+
+Source: docs/parity.md F-28.
+"""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What the pings of the provider say; a few lost ones in a row are not an outage.
+
+    Nor is one answer its end: ``successes`` in a row are, lest a flapping link flap the Node.
+    """
+
+    threshold: int = 3
+    failures: int = 0
+    reason: str = ""
+    ahead: timedelta = timedelta()
+    """By how much the provider's clock is ahead of ours."""
+    successes: int = 1
+    answers: int = 0
+    is_reachable: bool = True
+    """Whether the provider counts as there."""
+    is_proven: bool = True
+    """Whether pings have decided that: at first nobody knows."""
+    missing: int = 0
+    """How many objects a list lacked at once that were there before: a breaker is open."""
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the provider's clock and ours say the same, nearly."""
+        return abs(self.ahead) <= TOLERATED
+
+    def after(self, failure: str, ahead: timedelta = timedelta()) -> "Health":
+        """Return the health after one more ping; ``failure`` is empty when it was answered."""
+        if failure:
+            failures = min(self.failures + 1, self.threshold)
+            is_over = failures >= self.threshold
+            return replace(
+                self,
+                failures=failures,
+                reason=failure,
+                answers=0,
+                is_reachable=self.is_reachable and not is_over,
+                is_proven=self.is_proven or is_over,
+            )
+        answers = min(self.answers + 1, self.successes)
+        is_enough = answers >= self.successes
+        there = self.is_reachable or is_enough
+        return replace(
+            self,
+            failures=0,
+            reason="" if there else self.reason,
+            ahead=ahead,
+            answers=answers,
+            is_reachable=there,
+            is_proven=self.is_proven or is_enough,
+        )
+
+
+# What the status of a virtual node says: what it offers, and whether its provider is there --------
+# Source: docs/parity.md § 5.4; SEC-A13.
 
 HEARTBEAT: Final = timedelta(minutes=5)
 READY: Final = "KubeletReady"
@@ -29,7 +221,7 @@ ABSENCE: Final = keys.MASS_ABSENCE
 
 def status(  # noqa: PLR0913  # what a Node's status tells of
     node: Object,
-    identity: Identity,
+    identity: NodeIdentity,
     virtual: VirtualNode,
     health: Health,
     now: datetime,
@@ -183,18 +375,18 @@ def _is_old(conditions: Sequence[Object], now: datetime) -> bool:
 # Parts -------------------------------------------------------------------------------------------
 
 
-def _addresses(identity: Identity) -> list[Object]:
+def _addresses(identity: NodeIdentity) -> list[Object]:
     """Return the pod's IP and no name: API servers would try a Hostname first."""
     return [{"type": "InternalIP", "address": identity.address}] if identity.address else []
 
 
-def _info(identity: Identity, virtual: VirtualNode) -> Object:
-    labels = node_.wanted(identity, virtual).labels
+def _info(identity: NodeIdentity, virtual: VirtualNode) -> Object:
+    labels = wanted(identity, virtual).labels
     return {
         "kubeletVersion": identity.version,
         "kubeProxyVersion": "",
-        "operatingSystem": labels[node_.OS],
-        "architecture": labels[node_.ARCH],
+        "operatingSystem": labels[OS],
+        "architecture": labels[ARCH],
         "osImage": f"cluster {identity.cluster_id}",
         "kernelVersion": "",
         "containerRuntimeVersion": f"pyliqo://{identity.runtime}",

@@ -28,23 +28,22 @@ from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.process import Process
 from kube.ratelimit import Buckets
-from kubelet import mappings
+from kubelet import namespaces
 from kubelet.api.server import ApiEndpoint, PodLookups
-from kubelet.forge.health import Health
-from kubelet.forge.node import Identity
-from kubelet.heartbeat import Heartbeat
-from kubelet.mappings import Mappings
+from kubelet.namespaces import NamespaceMappings
 from kubelet.node import (
+    Heartbeat,
     NodeReconciler,
     PingReconciler,
     ProviderHealth,
 )
+from kubelet.nodeobject import Health, NodeIdentity
+from kubelet.options import KubeletOptions
 from kubelet.pods import apiserver, decide, shadowpod
 from kubelet.pods.addresses import IpReconciler, PodAddressBook
 from kubelet.pods.mapping import HomeAndProvider
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.pods.state import DeletionEvidence, NodePod, PodsByNamespace, VirtualNodeContext
-from kubelet.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ NODE_BACK_OFF_S: Final = 10.0
 """What a server could not take of the Node's status is tried again so soon: pods go by it."""
 
 
-class Loops:
+class VirtualKubelet:
     """Made again each time this pod becomes the leader, ``instance`` by name.
 
     What ``may_write`` forbids is written neither here nor on the provider.
@@ -64,7 +63,7 @@ class Loops:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: KubeletOptions,
         instance: str,
         home: ClusterClient,
         provider: ClusterClient,
@@ -83,7 +82,7 @@ class Loops:
         )
         self._addresses = PodAddressBook(settings)
         self._clusters = HomeAndProvider(settings.home_cluster_id, settings.foreign_cluster_id)
-        self._maps = mappings.informer(settings.tenant_namespace, self._clusters)
+        self._maps = namespaces.informer(settings.tenant_namespace, self._clusters)
         self._local = CachedCluster(
             LeaderOnlyCluster(home, may_write), [self._pods_here, self._node]
         )
@@ -101,7 +100,7 @@ class Loops:
         self._departures = DeletionEvidence()
         self._pods_here.subscribe(self._departures.on_local)
         self._here = PodsByNamespace(self._pods_here)
-        self._mappings = Mappings(
+        self._mappings = NamespaceMappings(
             home,
             self._remote,
             maps=self._maps,
@@ -259,12 +258,12 @@ class Loops:
     async def _node_runners(self) -> list[Runner]:
         settings = self._settings
         version = await self._version()
-        identity = Identity(
+        identity = NodeIdentity(
             name=settings.node_name,
             cluster_id=settings.foreign_cluster_id,
             address=settings.node_ip,
             port=settings.listen_port,
-            version=version or Identity.version,
+            version=version or NodeIdentity.version,
             labels=settings.extra_labels,
             annotations={
                 **settings.extra_annotations,

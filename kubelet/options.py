@@ -18,7 +18,7 @@ from kubelet.pods.apiserver import ApiServer
 
 
 @dataclass(frozen=True)
-class Settings:
+class KubeletOptions:
     """What the process was told; ``pod_name`` is its identity in elections."""
 
     node_name: str
@@ -53,11 +53,11 @@ class Settings:
     kubeconfig: Path | None
 
 
-def parse(argv: Sequence[str] | None) -> Settings:
+def parse(argv: Sequence[str] | None) -> KubeletOptions:
     """Return the settings that ``argv`` gives; it ends the process with 2 if they make no sense."""
     parser = _parser()
     options = parser.parse_args(argv)
-    return Settings(
+    return KubeletOptions(
         node_name=options.nodename,
         tenant_namespace=options.tenant_namespace,
         home_cluster_id=options.home_cluster_id,
