@@ -23,7 +23,7 @@ from kube.controller import Runner
 from kubelet import nodeobject
 from kubelet.eventloop import Likeness, WorkerThread
 from kubelet.nodeobject import Health, NodeIdentity
-from kubelet.pods.state import EventRecorder
+from kubelet.pods.state import Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class NodeReconciler:
         virtual_nodes: Callable[[], Mapping[Key, Object]],
         health: Callable[[], Health],
         version: Callable[[], Awaitable[str]],
-        recorder: EventRecorder,
+        recorder: Recorder,
         clock: Callable[[], datetime],
         held_back: Callable[[], Resources] = dict,
     ) -> None:

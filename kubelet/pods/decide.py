@@ -23,7 +23,7 @@ OVERDUE: Final = timedelta(seconds=60)
 """So long after its grace a pod that ends is waited for without a word."""
 
 
-class Step(Enum):
+class PodStep(Enum):
     """One step; the next event or the next look finds what is left to do."""
 
     REST = auto()
@@ -46,7 +46,7 @@ class Step(Enum):
     """The pod has ended here: the provider must know, lest it begins again there."""
 
 
-DESTRUCTIVE = frozenset({Step.DELETE_SHADOW, Step.DELETE_LOCAL})
+DESTRUCTIVE = frozenset({PodStep.DELETE_SHADOW, PodStep.DELETE_LOCAL})
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PodSnapshot:
         return twin is not None and objects.labels(twin).get(keys.NODE_NAME) == self.node
 
 
-def decide(observed: PodSnapshot) -> Step:
+def decide(observed: PodSnapshot) -> PodStep:
     """Return what to do; an object that is not ours is never touched.
 
     A terminating pod whose name is taken on the provider is let go: nothing of it is there.
@@ -92,44 +92,44 @@ def decide(observed: PodSnapshot) -> Step:
     if objects.is_finished(observed.local):
         return _finished(observed, observed.local)
     if observed.is_taken():
-        return Step.REFUSE
-    return Step.WAIT if observed.is_shared() else _living(observed, observed.local)
+        return PodStep.REFUSE
+    return PodStep.WAIT if observed.is_shared() else _living(observed, observed.local)
 
 
-def rests_on_absence(step: Step, observed: PodSnapshot) -> bool:
+def rests_on_absence(step: PodStep, observed: PodSnapshot) -> bool:
     """Whether ``step`` writes for ever what a cache only does not show.
 
     That is an end of which the ShadowPod alone tells. What deletes rests on what was seen to go,
     or on live reads (``DESTRUCTIVE``); a create needs neither, for the server tells of a taken
     name. Source: docs/parity.md C-22, C-30.
     """
-    is_followed = step is Step.FOLLOW and observed.remote is None
+    is_followed = step is PodStep.FOLLOW and observed.remote is None
     return is_followed and objects.is_finished(observed.shadow or {})
 
 
-def _orphan(observed: PodSnapshot) -> Step:
+def _orphan(observed: PodSnapshot) -> PodStep:
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow):
-        return Step.REST
-    return Step.DELETE_SHADOW
+        return PodStep.REST
+    return PodStep.DELETE_SHADOW
 
 
-def _finished(observed: PodSnapshot, local: Object) -> Step:
+def _finished(observed: PodSnapshot, local: Object) -> PodStep:
     """Terminal is final on both sides. Source: docs/parity.md F-23."""
     shadow = observed.mine(observed.shadow)
     if shadow is None or objects.is_terminating(shadow) or not shadowpod.is_for(shadow, local):
-        return Step.REST
+        return PodStep.REST
     is_known = objects.is_finished(shadow) or keys.FINISHED in objects.annotations(shadow)
-    return Step.REST if is_known else Step.CONFIRM_END
+    return PodStep.REST if is_known else PodStep.CONFIRM_END
 
 
-def _ending(observed: PodSnapshot) -> Step:
+def _ending(observed: PodSnapshot) -> PodStep:
     shadow = observed.mine(observed.shadow)
     if shadow is None and observed.mine(observed.remote) is None:
-        return Step.DELETE_LOCAL
+        return PodStep.DELETE_LOCAL
     if shadow is None or objects.is_terminating(shadow):
-        return Step.WATCH_END
-    return Step.END_WITHIN if _is_hurried(observed, shadow) else Step.DELETE_SHADOW
+        return PodStep.WATCH_END
+    return PodStep.END_WITHIN if _is_hurried(observed, shadow) else PodStep.DELETE_SHADOW
 
 
 def _is_hurried(observed: PodSnapshot, shadow: Object) -> bool:
@@ -146,16 +146,16 @@ def is_over(remote: Object) -> bool:
     return objects.is_terminating(remote) or objects.is_finished(remote)
 
 
-def _living(observed: PodSnapshot, local: Object) -> Step:
+def _living(observed: PodSnapshot, local: Object) -> PodStep:
     twins = [twin for twin in (observed.shadow, observed.remote) if twin is not None]
     is_old = any(not shadowpod.is_for(twin, local) for twin in twins)
     if observed.shadow is None:
-        return Step.WAIT if is_old else Step.OFFLOAD
+        return PodStep.WAIT if is_old else PodStep.OFFLOAD
     if objects.is_terminating(observed.shadow):
-        return Step.WAIT
+        return PodStep.WAIT
     if not shadowpod.is_for(observed.shadow, local):
-        return Step.DELETE_SHADOW
-    return Step.WAIT if is_old else Step.FOLLOW
+        return PodStep.DELETE_SHADOW
+    return PodStep.WAIT if is_old else PodStep.FOLLOW
 
 
 # The namespace is not offloaded, or no longer -----------------------------------------------------

@@ -13,7 +13,7 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
 from kubelet.pods import decide, shadowpod
-from kubelet.pods.decide import PodSnapshot, Step
+from kubelet.pods.decide import PodSnapshot, PodStep
 from kubelet.pods.report import PodStatuses
 from kubelet.pods.state import DeletionEvidence, PodStates
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 HURRY_S: Final = 5.0
 """A provider that knows of it lets a Pod end in the time that was asked for before that."""
-_ENDS: Final = frozenset({Step.DELETE_SHADOW, Step.END_WITHIN})
+_ENDS: Final = frozenset({PodStep.DELETE_SHADOW, PodStep.END_WITHIN})
 _NOTHING: Final[Object] = {"metadata": {}}
 
 
@@ -43,13 +43,13 @@ class PodDeletions:
         self._memories, self._monotonic = memories, monotonic
 
     def is_proven(
-        self, step: Step, key: Key, observed: PodSnapshot, *, is_ending: bool = False
+        self, step: PodStep, key: Key, observed: PodSnapshot, *, is_ending: bool = False
     ) -> bool:
         """Whether what ``step`` deletes rests on what was seen, not on what a cache lacks.
 
         ``is_ending`` says that the twin namespace is being deleted.
         """
-        if step is Step.DELETE_LOCAL and observed.local is not None:
+        if step is PodStep.DELETE_LOCAL and observed.local is not None:
             twin, uid = observed.pair.twin_of(key), objects.uid(observed.local)
             return self._departures.are_twins_gone(twin, uid, is_ending=is_ending)
         uid = objects.annotations(observed.shadow or _NOTHING).get(keys.LOCAL_POD_UID, "")
@@ -57,7 +57,7 @@ class PodDeletions:
             return self._departures.is_local_gone(key, uid)
         return objects.is_terminating(observed.local) and objects.uid(observed.local) == uid
 
-    async def do(self, step: Step, observed: PodSnapshot) -> float | None:
+    async def do(self, step: PodStep, observed: PodSnapshot) -> float | None:
         """Delete what ``step`` says, most delete nothing; return in how many seconds to look again.
 
         Units: seconds, None for no need.
@@ -66,16 +66,16 @@ class PodDeletions:
         if step in _ENDS and shadow is not None:
             hurry_s = self._hurry_s(step, observed, shadow)
             return await self._end_within(hurry_s, shadow)
-        if step is Step.DELETE_LOCAL and local is not None:
+        if step is PodStep.DELETE_LOCAL and local is not None:
             await self.delete_local(local, observed.pair)
         return None
 
-    def _hurry_s(self, step: Step, observed: PodSnapshot, shadow: Object) -> int | None:
+    def _hurry_s(self, step: PodStep, observed: PodSnapshot, shadow: Object) -> int | None:
         """Return in how many seconds the Pod of ``shadow`` is to end; None: in those of its spec.
 
         Of a pod that was deleted by force the last that was seen of it tells.
         """
-        if step is Step.END_WITHIN:
+        if step is PodStep.END_WITHIN:
             return shadowpod.hurry_s(observed.local) if observed.local else None
         remote = observed.mine(observed.remote)
         if remote is None or decide.is_over(remote):

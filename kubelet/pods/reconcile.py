@@ -25,8 +25,8 @@ from kubelet.pods.decide import (
     DESTRUCTIVE,
     FallBack,
     PodSnapshot,
+    PodStep,
     Rejection,
-    Step,
     decide,
     is_labelled,
     rests_on_absence,
@@ -39,9 +39,9 @@ from kubelet.pods.shadowpod import Options
 from kubelet.pods.state import (
     DeletionEvidence,
     EndGracePeriods,
-    EventRecorder,
     OffloadedNamespaces,
     PodStates,
+    Recorder,
     VirtualNodeContext,
 )
 from kubelet.pods.tokens import Tokens
@@ -78,7 +78,7 @@ class PodReconciler:
         *,
         node: VirtualNodeContext,
         namespaces: OffloadedNamespaces,
-        recorder: EventRecorder,
+        recorder: Recorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         departures: DeletionEvidence | None = None,
@@ -112,13 +112,13 @@ class PodReconciler:
             clock=clock,
             monotonic=monotonic,
         )
-        self._steps: Mapping[Step, _Act] = {
-            Step.OFFLOAD: self._offload,
-            Step.FOLLOW: self._follow,
-            Step.WATCH_END: self._watch_end,
-            Step.CONFIRM_END: self._confirm_end,
-            Step.REFUSE: self._refuse_taken,
-            Step.WAIT: self._wait,
+        self._steps: Mapping[PodStep, _Act] = {
+            PodStep.OFFLOAD: self._offload,
+            PodStep.FOLLOW: self._follow,
+            PodStep.WATCH_END: self._watch_end,
+            PodStep.CONFIRM_END: self._confirm_end,
+            PodStep.REFUSE: self._refuse_taken,
+            PodStep.WAIT: self._wait,
         }
         self._silent: set[Key] = set()
         self._creator = ""
@@ -146,19 +146,19 @@ class PodReconciler:
             observed = await self._observe_live(key, mapping.pair)
         return await self._do(decide(observed), key, observed)
 
-    def _rests_on_list(self, step: Step, key: Key, observed: PodSnapshot) -> bool:
+    def _rests_on_list(self, step: PodStep, key: Key, observed: PodSnapshot) -> bool:
         """Whether ``step`` is taken because a list lacks something that may be there."""
-        if step is Step.OFFLOAD and observed.local is not None:
+        if step is PodStep.OFFLOAD and observed.local is not None:
             return self._statuses.has_begun(observed.local) or is_labelled(observed.local)
         return step in DESTRUCTIVE and not self._deletions.is_proven(step, key, observed)
 
-    async def _do(self, step: Step, key: Key, observed: PodSnapshot) -> float | None:
+    async def _do(self, step: PodStep, key: Key, observed: PodSnapshot) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
         try:
             await self._leave_tokens(step, observed)
             again_s = await self._deletions.do(step, observed)
         except errors.ForbiddenError as error:
-            if step is Step.DELETE_LOCAL or observed.local is None:
+            if step is PodStep.DELETE_LOCAL or observed.local is None:
                 raise
             await self._withhold(observed.local, observed.pair, str(error))
             return WITHHELD_MAX_S
@@ -170,10 +170,11 @@ class PodReconciler:
             return again_s
         return await self._steps[step](observed.local, observed)
 
-    async def _leave_tokens(self, step: Step, observed: PodSnapshot) -> None:
+    async def _leave_tokens(self, step: PodStep, observed: PodSnapshot) -> None:
         """Keep the tokens of a pod that is about to end: they go with its ShadowPod else."""
         local, remote = observed.local, observed.mine(observed.remote)
-        if local is None or remote is None or step not in {Step.DELETE_SHADOW, Step.END_WITHIN}:
+        is_end = step in {PodStep.DELETE_SHADOW, PodStep.END_WITHIN}
+        if local is None or remote is None or not is_end:
             return
         if objects.is_terminating(local) and shadowpod.is_for(remote, local):
             await self._tokens.leave_to(local, remote)
@@ -262,7 +263,7 @@ class PodReconciler:
         key = objects.key_of(local)
         observed = await self._observe(key, local, pair, self._remote.get_live)
         step = decide(observed)
-        if step in DESTRUCTIVE or step is Step.OFFLOAD:
+        if step in DESTRUCTIVE or step is PodStep.OFFLOAD:
             # It went meanwhile, or waits for proof: one of the next looks will tell.
             memory = self._memories.of(local)
             again_s, memory.taken_s = memory.taken_s, min(memory.taken_s * 2, MAX_TAKEN_S)
@@ -479,9 +480,7 @@ _OBEYED: Final = (
 _NEWER: Final = "it is newer than this virtual kubelet, which wants an upgrade"
 
 
-def tell_unsent(
-    recorder: EventRecorder, local: Object, pair: MappedNamespace, options: Options
-) -> None:
+def tell_unsent(recorder: Recorder, local: Object, pair: MappedNamespace, options: Options) -> None:
     """Record an Event about ``local`` for each sort of what was left out of it."""
     twins = options.twins or {}
     there = f"did not go to {pair.destination}"
@@ -508,7 +507,7 @@ def _kept_off(taints: list[str], there: str) -> str:
 
 
 def tell_taken_off(
-    recorder: EventRecorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
+    recorder: Recorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
 ) -> None:
     """Record which labels and annotations ``changes`` take off what went to the provider before."""
     taken = apply.taken_off(changes.get("metadata") or {})
@@ -516,7 +515,7 @@ def tell_taken_off(
 
 
 def _tell_orders(
-    recorder: EventRecorder, local: Object, pair: MappedNamespace, names: frozenset[str]
+    recorder: Recorder, local: Object, pair: MappedNamespace, names: frozenset[str]
 ) -> None:
     if names:
         listed = ", ".join(sorted(names))

@@ -30,8 +30,8 @@ from kubelet.pods.sanitize import LocalContext
 from kubelet.pods.state import (
     REFUSED_S,
     TAKEN_S,
-    EventRecorder,
     PodStates,
+    Recorder,
     VirtualNodeContext,
     Writes,
 )
@@ -59,7 +59,7 @@ class PodStatuses:
         memories: PodStates,
         *,
         node: VirtualNodeContext,
-        recorder: EventRecorder,
+        recorder: Recorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:

@@ -40,7 +40,7 @@ class OffloadedNamespaces(Protocol):
         ...
 
 
-class EventRecorder(Protocol):
+class Recorder(Protocol):
     """Tells users."""
 
     def event(

@@ -18,7 +18,7 @@ from kube.clock import Deadline
 from kube.cluster import Cluster
 from kubelet.pods import apiserver
 from kubelet.pods.apiserver import ApiServer, Issued, Owner, Token
-from kubelet.pods.state import Due, EventRecorder, Granted, PodStates
+from kubelet.pods.state import Due, Granted, PodStates, Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Tokens:
         memories: PodStates,
         *,
         server: ApiServer,
-        recorder: EventRecorder,
+        recorder: Recorder,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Object
-from kubelet.pods.decide import FallBack, PodSnapshot, Step, fall_back, rests_on_absence
+from kubelet.pods.decide import FallBack, PodSnapshot, PodStep, fall_back, rests_on_absence
 from kubelet.pods.mapping import MappingState
 from tests.factories import pod
 from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, running
@@ -17,23 +17,23 @@ def shadow(phase: str) -> Object:
 @pytest.mark.parametrize(
     ("step", "phase", "has_remote", "rests"),
     [
-        (Step.DELETE_SHADOW, "Running", True, False),  # read live by itself, and so is the next
-        (Step.DELETE_LOCAL, "", False, False),
-        (Step.OFFLOAD, "", False, False),  # the server tells of a taken name
-        (Step.FOLLOW, "Running", True, False),
-        (Step.FOLLOW, "", False, False),  # its Pod is not created yet
-        (Step.FOLLOW, "Running", False, False),  # its Pod is created again
-        (Step.FOLLOW, "Succeeded", True, False),
-        (Step.FOLLOW, "Succeeded", False, True),
-        (Step.FOLLOW, "Failed", False, True),
-        (Step.WATCH_END, "", False, False),
-        (Step.REFUSE, "", True, False),
-        (Step.WAIT, "", True, False),
-        (Step.REST, "", False, False),
+        (PodStep.DELETE_SHADOW, "Running", True, False),  # read live by itself, and so is the next
+        (PodStep.DELETE_LOCAL, "", False, False),
+        (PodStep.OFFLOAD, "", False, False),  # the server tells of a taken name
+        (PodStep.FOLLOW, "Running", True, False),
+        (PodStep.FOLLOW, "", False, False),  # its Pod is not created yet
+        (PodStep.FOLLOW, "Running", False, False),  # its Pod is created again
+        (PodStep.FOLLOW, "Succeeded", True, False),
+        (PodStep.FOLLOW, "Succeeded", False, True),
+        (PodStep.FOLLOW, "Failed", False, True),
+        (PodStep.WATCH_END, "", False, False),
+        (PodStep.REFUSE, "", True, False),
+        (PodStep.WAIT, "", True, False),
+        (PodStep.REST, "", False, False),
     ],
 )
 def test_what_cannot_be_taken_back_rests_on_what_is_not_there(
-    step: Step, phase: str, *, has_remote: bool, rests: bool
+    step: PodStep, phase: str, *, has_remote: bool, rests: bool
 ) -> None:
     remote = pod(*TWIN, status=running()) if has_remote else None
     observed = PodSnapshot(pod(*WEB), shadow(phase), remote, PAIR, NODE)
