@@ -216,7 +216,7 @@ METRICS_PATH: Final = "/metrics"
 SCRAPE: Final = Right("get", path=METRICS_PATH)
 
 
-async def check_scraper(gate: Authorizer, authorization: str) -> None:
+async def check_scraper(authorizer: Authorizer, authorization: str) -> None:
     """Return if who sends the header ``authorization`` may read the metrics.
 
     Raises:
@@ -224,8 +224,8 @@ async def check_scraper(gate: Authorizer, authorization: str) -> None:
         NotAllowedError: somebody who may not: answer 403.
     """
     try:
-        user = await gate.user(None, authorization)
-        await gate.check(user, [SCRAPE])
+        user = await authorizer.user(None, authorization)
+        await authorizer.check(user, [SCRAPE])
     except UnauthenticatedError as error:
         raise UnauthenticatedError(
             f"{error}: send 'Authorization: Bearer TOKEN' of an account that may get {METRICS_PATH}"

@@ -68,11 +68,11 @@ class ClusterClient:
     _most_answer, _most_event = wire.MAX_ANSWER, wire.MAX_EVENT
     """Bytes of a page of a list, and of one object, such as a line of a watch."""
 
-    def __init__(self, access: Access, *, user_agent: str, door: Decoder | None = None) -> None:
-        """What the server says comes in by ``door``; by default it is believed as it is."""
+    def __init__(self, access: Access, *, user_agent: str, decoder: Decoder | None = None) -> None:
+        """``decoder`` reads what the server says; by default it is believed as it is."""
         self.user_agent = user_agent
-        self._door = door or Decoder()
-        self._turn = wire.Turn() if self._door.is_of_peer else None
+        self._decoder = decoder or Decoder()
+        self._turn = wire.Turn() if self._decoder.is_of_peer else None
         self._transport = Transport(access, user_agent, most=self._most_answer, turn=self._turn)
         self._doubts = RollbackDetector()
         self._limits: WeakKeyDictionary[Selection[Any], int] = WeakKeyDictionary()
@@ -120,7 +120,7 @@ class ClusterClient:
     async def watch(self, of: Selection[T], since: str) -> AsyncGenerator[Event[T], None]:
         await self._transport.wait_for_return(f"watch {of.kind.resource}")
         await self._check_store(of, since)
-        reader = self._door.reader(of)
+        reader = self._decoder.reader(of)
         seconds = _watch_s()
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
@@ -273,12 +273,12 @@ class ClusterClient:
     async def get_text(self, path: str, *, most: int = wire.MAX_ANSWER) -> str:
         """Return what the server says at ``path``, of at most ``most`` bytes."""
         said = await self._transport.request("get", "", "GET", path, most=most)
-        return self._door.text(said)
+        return self._decoder.text(said)
 
     async def version(self) -> Object:
         """Return the server's version: ``gitVersion``, ``major``, ``minor``, ..."""
         said = await self._transport.request("get", "", "GET", "/version")
-        return self._door.document(said)
+        return self._decoder.document(said)
 
     async def _list(self, of: Selection[T]) -> Listing[T]:
         if of.kept is None:
@@ -287,7 +287,7 @@ class ClusterClient:
             return await self._pages(of, arriving)
 
     async def _pages(self, of: Selection[T], arriving: ListQuota | None) -> Listing[T]:
-        reader = self._door.reader(of)
+        reader = self._decoder.reader(of)
         items: dict[Key, T] = {}
         sizes: dict[Key, int] = {}
         size, token = 0, ""
@@ -343,7 +343,7 @@ class ClusterClient:
         """Ask the server for its version, before a watch that broke goes on from ``since``."""
         if of not in self._doubts:
             return
-        version = self._door.reader(of).page(await self._page(of, 1)).version
+        version = self._decoder.reader(of).page(await self._page(of, 1)).version
         self._doubts.asked(of)
         if cluster.is_behind(version, since):
             message = f"{of.kind.resource}: the server is at version {version}, behind {since}"
@@ -361,7 +361,7 @@ class ClusterClient:
         rest["most"] = self._most_event  # of one object
         data = None if body is None else msgspec.json.encode(body)
         said = await self._transport.request(verb, kind.plural, method, path, data=data, **rest)
-        return self._door.opened(kind, said)
+        return self._decoder.opened(kind, said)
 
 
 def _watch_s() -> str:

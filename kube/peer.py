@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 class PeerCluster(ClusterClient):
-    """The API server of another cluster: what it says passes the door (``kube.untrusted``)."""
+    """The API server of another cluster: what it says is decoded by ``kube.untrusted``."""
 
     _most_answer, _most_event = 16 * 2**20, 4 * 2**20
     """An API server stores objects of up to 1.5 MiB. Source: etcd, "System limits"."""
 
     def __init__(self, access: Access, *, user_agent: str) -> None:
-        super().__init__(access, user_agent=user_agent, door=PeerDecoder(self._tell))
+        super().__init__(access, user_agent=user_agent, decoder=PeerDecoder(self._tell))
         self._told: set[str] = set()
 
     def _tell(self, path: str) -> None:

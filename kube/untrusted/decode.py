@@ -64,7 +64,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Decoder:
-    """The door of the own API server: what it says is what it is."""
+    """Decodes what the own API server says: it is what it is."""
 
     is_of_peer = False
 
@@ -106,7 +106,7 @@ class Decoder:
 
 
 class PeerDecoder(Decoder):
-    """The door of a peer: only what has its shape comes in; ``tell`` gets the path of the rest."""
+    """Decodes what a peer says: only what has its shape; ``tell`` gets the path of the rest."""
 
     is_of_peer = True
 
@@ -151,14 +151,14 @@ class Page(NamedTuple, Generic[T]):
 
 
 class Reader(Generic[T]):
-    """Reads the objects of a selection that come in by ``door``."""
+    """Reads the objects of a selection that ``decoder`` lets in."""
 
-    def __init__(self, of: Selection[T], door: Decoder) -> None:
-        self._of, self._kind, self._door = of, of.kind, door
+    def __init__(self, of: Selection[T], decoder: Decoder) -> None:
+        self._of, self._kind, self._decoder = of, of.kind, decoder
         self._is_told = False
         self._packed = packed(of.shape)
-        shape: type[Any] = Object if self._packed or door.is_of_peer else of.shape
-        self._decoder = msgspec.json.Decoder(shape)
+        shape: type[Any] = Object if self._packed or decoder.is_of_peer else of.shape
+        self._json = msgspec.json.Decoder(shape)
 
     def page(self, said: UntrustedBytes) -> Page[T]:
         """Return a page of a list.
@@ -247,12 +247,12 @@ class Reader(Generic[T]):
         return noted, _BESIDE + len(noted.packed)
 
     def _shape(self, raw: msgspec.Raw) -> Any:
-        is_of_peer = self._door.is_of_peer
+        is_of_peer = self._decoder.is_of_peer
         if is_of_peer:
-            self._door.check(bytes(raw))
-        shaped = self._decoder.decode(raw)
+            self._decoder.check(bytes(raw))
+        shaped = self._json.decode(raw)
         if is_of_peer:
-            shaped = self._door.fitted(self._kind, shaped)
+            shaped = self._decoder.fitted(self._kind, shaped)
         if isinstance(shaped, dict):
             shaped["metadata"].pop("managedFields", None)
             # Items of a list do not say what they are, events do: here both do.
