@@ -18,7 +18,7 @@ from kubelet.api import usage
 from kubelet.pods import apiserver
 from liqoctl.__main__ import cli
 from reflector import informers
-from webhook import reviews, worker
+from webhook import app, worker
 from webhook.rules import namespaceoffloadings, pods
 
 ROOT: Final = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ BOUNDS: Final = {
         pods.MAX_TERMS,
         pods.MAX_BYTES,
     ),
-    "bytes of a review": (reviews.MAX_BODY,),
+    "bytes of a review": (app.MAX_BODY,),
     "bytes of reviews": (worker.HELD, worker.LARGE),
     "tokens of": (apiserver.MAX_TOKENS,),
     "bytes of a kubeconfig": (kubeconfig.MAX_BYTES,),

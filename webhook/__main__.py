@@ -4,15 +4,15 @@ import sys
 from collections.abc import Sequence
 
 from kube import logs, memory
-from webhook import serving, settings
+from webhook import serving
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM; return the exit status."""
-    given = settings.parse(argv)
+    given = serving.parse_options(argv)
     logs.setup(json=given.json_logs)
     memory.take_all_descriptors()
-    server = serving.Server(given.serving, lambda: _load(given))
+    server = serving.GunicornServer(given.serving, lambda: _load(given))
     try:
         server.run()
     except SystemExit as ended:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _load(given: settings.Settings) -> object:
+def _load(given: serving.WebhookOptions) -> object:
     from webhook import service  # noqa: PLC0415  # the process that forks stays small without
 
     return service.load(given)

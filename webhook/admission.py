@@ -1,10 +1,12 @@
-"""AdmissionReview as read off the wire and as answered. Pure: bytes and a handler in, JSON out.
+"""AdmissionReview as read off the wire and as answered, and JSON patches made by hand. Pure.
 
-Source: Kubernetes, "Dynamic Admission Control"; docs/parity.md A-2 to A-9; SEC-D8.
+Source: Kubernetes, "Dynamic Admission Control"; docs/parity.md A-2 to A-9; SEC-D8; RFC 6902; RFC
+6901 for the pointers; decision 0014.
 """
 
 import base64
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -13,7 +15,6 @@ import msgspec
 from apis.objects import Kind, Object
 from apis.validation import DeniedError
 from webhook import strictjson
-from webhook.patch import Operation
 
 API_VERSION: Final = "admission.k8s.io/v1"
 MAX_MESSAGE: Final = 256
@@ -21,6 +22,12 @@ MAX_NAME: Final = 80
 """Of namespace and name in a message, which leaves room for what is to be said of them."""
 MAX_WARNINGS: Final = 15
 """Of at most 256 characters each: together just below the 4096 that API servers pass on."""
+
+Operation: TypeAlias = dict[str, Any]
+"""One operation: {"op": "add", "path": "/spec/tolerations/-", "value": {...}}."""
+
+Path: TypeAlias = tuple[str, ...]
+"""Names from the root of an object down; none of them an index of a list."""
 
 _CREATE, _UPDATE, _DELETE = "CREATE", "UPDATE", "DELETE"
 _REASONS: Final = {
@@ -78,7 +85,7 @@ Handler: TypeAlias = Callable[[Request], Admitted]
 
 
 @dataclass(frozen=True)
-class Judge:
+class WebhookHandler:
     """A handler and what it is for: anything else that arrives there is refused, never guessed."""
 
     kind: Kind
@@ -129,7 +136,7 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Sent
 
 
-def answer(request: Request, judge: Judge) -> Object:
+def answer(request: Request, judge: WebhookHandler) -> Object:
     """Return the AdmissionReview that answers ``request``.
 
     Raises:
@@ -213,7 +220,7 @@ def _request(sent: _Sent, budget_s: float) -> Request:
     )
 
 
-def expect(request: Request, judge: Judge) -> None:
+def expect(request: Request, judge: WebhookHandler) -> None:
     """Check that ``request`` is one that ``judge`` is for, and whole.
 
     Raises:
@@ -294,3 +301,102 @@ def _shortened(text: str, most: int) -> str:
         return text
     end = most // 2
     return f"{text[: most - end - 1]}…{text[-end:]}"
+
+
+# JSON Patch, from what is there and what is wanted ------------------------------------------------
+
+
+def find(obj: Object, path: Path) -> Any:
+    """Return what is at ``path``, None when it or anything above it is missing."""
+    found: Any = obj
+    for name in path:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(name)
+    return found
+
+
+def put(obj: Object, path: Path, value: Any) -> list[Operation]:
+    """Return what sets ``value`` at ``path`` and makes the objects above it; [] if it is there.
+
+    It looks at ``obj`` as sent: two paths of one patch may not lack the same parent.
+    """
+    found, depth = obj, 0
+    while depth < len(path) and isinstance(found, dict) and found.get(path[depth]) is not None:
+        found, depth = found[path[depth]], depth + 1
+    if depth == len(path) and found == value:
+        return []
+    depth = min(depth + 1, len(path))
+    for name in reversed(path[depth:]):
+        value = {name: value}
+    return [{"op": "add", "path": _pointer(path[:depth]), "value": value}]
+
+
+def append(obj: Object, path: Path, item: Any) -> list[Operation]:
+    """Return what adds ``item`` to the end of the list at ``path``, which is made if missing."""
+    if find(obj, path) is None:
+        return put(obj, path, [item])
+    return [{"op": "add", "path": _pointer((*path, "-")), "value": item}]
+
+
+def applied(obj: Object, operations: Iterable[Operation]) -> Object:
+    """Return ``obj`` after ``operations`` of this module; what they leave alone is shared."""
+    for operation in operations:
+        obj = _with(obj, _names(operation["path"]), operation["value"])
+    return obj
+
+
+def _with(found: Any, names: Sequence[str], value: Any) -> Any:
+    name, *below = names
+    if name == "-" and isinstance(found, list):
+        return [*found, value]
+    return {**found, name: _with(found[name], below, value) if below else value}
+
+
+@functools.lru_cache(maxsize=256)
+def _names(pointer: str) -> Path:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+
+
+@functools.lru_cache(maxsize=256)
+def _pointer(path: Path) -> str:
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)
+
+
+# Whether an object is of its kind, as far as rules read it ----------------------------------------
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata
+    spec: dict[str, Any] | None = None
+
+
+def check_object(obj: Object, kind: str) -> None:
+    """Check the metadata of ``obj``, and that its spec is an object.
+
+    Raises:
+        MalformedError: something else is there.
+    """
+    check_struct(obj, _Object, kind)
+
+
+def check_struct(obj: Object, shape: type[msgspec.Struct], kind: str) -> None:
+    """Check what rules read of ``obj``, a ``kind``: what ``shape`` lacks is not looked at.
+
+    Raises:
+        MalformedError: something else is there.
+    """
+    try:
+        msgspec.convert(obj, shape)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"not a {kind}: {error}") from error

@@ -1,28 +1,42 @@
-"""The WSGI app: the table of paths and judges, probes and metrics, each of them a route."""
+"""The WSGI app: a route for each webhook, for probes and for metrics, and reviews as HTTP.
 
+A refusal is an answer (HTTP 200, ``allowed: false``); a failure is a 4xx or 5xx, and what a failure
+means is the failure policy of the webhook configuration.
+"""
+
+import contextlib
 import functools
 import hmac
-from collections.abc import Callable, Mapping
+import logging
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
 import flask
+import msgspec
 import werkzeug.exceptions
 from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.http import parse_options_header
 from werkzeug.routing import MapAdapter
 
-from apis import keys
+from apis import keys, objects
+from apis.objects import Object
 from kube import authz
 from kube import metrics as kube_metrics
-from webhook import admission, handlers, table
-from webhook.admission import Handler, Judge
+from kube.errors import KubeError, NotReachableError
+from webhook import admission, handlers, webhooks
+from webhook.admission import Handler, MalformedError, WebhookHandler
 from webhook.handlers import Labels, Lookup
-from webhook.reviews import Answer, Reviews
+from webhook.metrics import Reviewed
 
 
 @dataclass(frozen=True)
-class Doors:
+class AppAccess:
     """Who may come in where, and whether anybody should."""
 
     is_ready: Callable[[], bool] = lambda: True
@@ -30,8 +44,20 @@ class Doors:
     """Raises UnauthenticatedError or NotAllowedError for who may not read the metrics."""
     is_caller: Callable[[Mapping[str, Any]], bool] | None = None
     """Whether a client certificate is an API server's; None asks for none."""
-    door: Callable[[], str] = str
+    secret_path: Callable[[], str] = str
     """What ends the path of the one review that may write; empty lets nobody in."""
+
+
+class ReviewResponse(flask.Response):
+    """A response whose body is all there, and whose headers are right as they are."""
+
+    automatically_set_content_length = False  # anybody who serves the app knows it
+
+    def get_wsgi_response(
+        self, _environ: WSGIEnvironment
+    ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
+        """Return body, status and headers."""
+        return self.iter_encoded(), self.status, self.headers.to_wsgi_list()
 
 
 class NoSession(SessionInterface):
@@ -50,7 +76,7 @@ class App(flask.Flask):
     What Flask looks for at each request, and never finds here, costs as much as a judgement.
     """
 
-    response_class = Answer
+    response_class = ReviewResponse
     session_interface = NoSession()
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  # there is one app
@@ -79,12 +105,12 @@ class App(flask.Flask):
         return response
 
 
-def judges(
+def webhook_handlers(
     lookup: Lookup,
     label: Labels | None = None,
     *,
     is_enforced: bool = False,
-) -> Mapping[str, Judge]:
+) -> Mapping[str, WebhookHandler]:
     """Return who answers at which path; webhook configurations name these paths.
 
     Without ``label`` labelling namespaces is left to the controllers.
@@ -118,15 +144,15 @@ def judges(
         "/validate/tenants": (partial(handlers.validate_tenant, lookup), _always),
         "/validate/virtualnodes": (partial(handlers.validate_virtual_node, lookup), _always),
     }
-    for path, kind in table.ORDERED.items():
+    for path, kind in webhooks.ORDERED.items():
         answers[path] = partial(handlers.mutate_annotations, lookup, kind), strange
     if label is not None:
         answers[keys.LABELLING_PATH] = partial(handlers.label_namespace, lookup, label), _always
-    return {path: _judge(table.of_path(path), *how) for path, how in answers.items()}
+    return {path: _judge(webhooks.of_path(path), *how) for path, how in answers.items()}
 
 
-def _judge(row: table.Row, handler: Handler, waits: Callable[[str], bool]) -> Judge:
-    return Judge(row.kind, row.operations, handler, row.subresources, waits)
+def _judge(row: webhooks.Row, handler: Handler, waits: Callable[[str], bool]) -> WebhookHandler:
+    return WebhookHandler(row.kind, row.operations, handler, row.subresources, waits)
 
 
 def _always(_namespace: str) -> bool:
@@ -137,7 +163,7 @@ def _never(_namespace: str) -> bool:
     return False
 
 
-def waits(judged: Mapping[str, Judge], path: str, body: bytes) -> bool:
+def waits(judged: Mapping[str, WebhookHandler], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
     judge = judged.get(path) or judged.get(path.rpartition("/")[0])
     return (
@@ -146,25 +172,25 @@ def waits(judged: Mapping[str, Judge], path: str, body: bytes) -> bool:
 
 
 def create_app(
-    judged: Mapping[str, Judge],
+    judged: Mapping[str, WebhookHandler],
     *,
-    doors: Doors = Doors(),  # frozen
+    access: AppAccess = AppAccess(),  # frozen
 ) -> flask.Flask:
     """Build the WSGI app; everything it touches comes in as an argument."""
     app = App("webhook", static_folder=None)
     app.url_map.merge_slashes = False  # nobody is sent elsewhere, as no host is known here
     routes: dict[str, tuple[str, Callable[..., ResponseReturnValue]]] = {
         "/healthz": ("GET", lambda: "ok"),
-        "/readyz": ("GET", functools.partial(_ready, doors)),
-        authz.METRICS_PATH: ("GET", functools.partial(_metrics, doors)),
+        "/readyz": ("GET", functools.partial(_ready, access)),
+        authz.METRICS_PATH: ("GET", functools.partial(_metrics, access)),
         **{
-            path: ("POST", Reviews(path, judge, is_caller=doors.is_caller))
+            path: ("POST", Reviews(path, judge, is_caller=access.is_caller))
             for path, judge in judged.items()
         },
     }
     _, labelling = routes.pop(keys.LABELLING_PATH, ("", None))
     if labelling is not None:
-        behind = functools.partial(_behind, doors.door, labelling)
+        behind = functools.partial(_behind, access.secret_path, labelling)
         routes[f"{keys.LABELLING_PATH}/<segment>"] = ("POST", behind)
     for path, (method, view) in routes.items():
         app.add_url_rule(
@@ -176,20 +202,20 @@ def create_app(
     return app
 
 
-def _ready(doors: Doors) -> ResponseReturnValue:
-    return ("ok", 200) if doors.is_ready() else ("not filled yet, or about to end", 503)
+def _ready(access: AppAccess) -> ResponseReturnValue:
+    return ("ok", 200) if access.is_ready() else ("not filled yet, or about to end", 503)
 
 
-def _metrics(doors: Doors) -> ResponseReturnValue:
-    doors.may_scrape(flask.request.headers.get("Authorization", ""))
+def _metrics(access: AppAccess) -> ResponseReturnValue:
+    access.may_scrape(flask.request.headers.get("Authorization", ""))
     return flask.Response(kube_metrics.page(), content_type=kube_metrics.CONTENT_TYPE)
 
 
 def _behind(
-    door: Callable[[], str], view: Callable[[], ResponseReturnValue], segment: str
+    secret_path: Callable[[], str], view: Callable[[], ResponseReturnValue], segment: str
 ) -> ResponseReturnValue:
-    """Answer who knows the door; to all others there is nothing here."""
-    wanted = door()
+    """Answer who knows the path; to all others there is nothing here."""
+    wanted = secret_path()
     if not wanted or not hmac.compare_digest(wanted.encode(), segment.encode()):
         raise werkzeug.exceptions.NotFound
     return view()
@@ -201,3 +227,128 @@ def _refused(code: int, error: Exception) -> ResponseReturnValue:
 
 def _http_error(error: werkzeug.exceptions.HTTPException) -> ResponseReturnValue:
     return flask.jsonify({"message": error.description or error.name}), error.code or 500
+
+
+# The reviews: one Flask view for each path --------------------------------------------------------
+
+MAX_BODY: Final = 7 * 2**20
+"""Two objects of 3 MB and 1 MB around them, as in controller-runtime."""
+DEFAULT_TIMEOUT_S: Final = 10.0
+MAX_TIMEOUT_S: Final = 30.0
+ARRIVED: Final = "pyliqo.arrived"
+"""In the environment of a request: when it came, on the monotonic clock."""
+CERTIFICATE: Final = "pyliqo.certificate"
+"""There, too: what ``ssl.SSLSocket.getpeercert`` says of the client, None without TLS."""
+SHARE: Final = 0.8
+"""Of the API server's patience: what is left pays for the way there and back."""
+
+_LONGEST_QUERY: Final = 256
+_JSON: Final = (("Content-Type", "application/json"),)
+logger = logging.getLogger(__name__)
+
+
+class Reviews:
+    """The view of one path; ``is_caller`` is asked about the certificate of the one who comes."""
+
+    def __init__(
+        self,
+        path: str,
+        judge: WebhookHandler,
+        *,
+        is_caller: Callable[[Mapping[str, Any]], bool] | None = None,
+    ) -> None:
+        self._judge = judge
+        self._counts = Reviewed(path)
+        self._is_caller = is_caller
+
+    def __call__(self) -> flask.Response:
+        environ = flask.request.environ
+        if self._is_caller is not None and not self._is_caller(environ.get(CERTIFICATE) or {}):
+            return _said(401, "only API servers are answered, by their certificate")
+        if not _is_json(environ.get("CONTENT_TYPE", "")) or "HTTP_CONTENT_ENCODING" in environ:
+            return _said(415, "send application/json, not encoded")
+        body = _body(environ)
+        began = float(environ.get(ARRIVED) or time.monotonic())
+        left_s = _budget_of(environ["QUERY_STRING"]) - (time.monotonic() - began)
+        if left_s <= 0:
+            self._counts.shed("queue")
+            return _said(503, "the webhook has too much to do: try again")
+        answer = _judged(self._judge, self._counts, body, left_s)
+        self._counts.took(time.monotonic() - began)
+        return answer
+
+
+def budget_s(timeout: str | None) -> float:
+    """Return the seconds that an answer may take, by the ``timeout`` of the request's URL.
+
+    Shape: a duration as Go prints it, ``10s`` or ``1m0s``; anything else counts as 10 s.
+    """
+    seconds = 0.0
+    with contextlib.suppress(ValueError):
+        seconds = objects.parse_duration(timeout or "")
+    return SHARE * min(seconds or DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S)
+
+
+def _body(environ: WSGIEnvironment) -> bytes:
+    """Return the body, which the server of the app has read already.
+
+    Raises:
+        RequestEntityTooLarge: it is too large, and perhaps nobody read it.
+    """
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    if length > MAX_BODY:
+        raise RequestEntityTooLarge
+    return bytes(environ["wsgi.input"].read(length))
+
+
+@functools.lru_cache(maxsize=64)
+def _budget_of(query: str) -> float:
+    found = urllib.parse.parse_qs(query[:_LONGEST_QUERY]).get("timeout")
+    return budget_s(found[-1] if found else None)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_json(content_type: str) -> bool:
+    return parse_options_header(content_type)[0] == "application/json"
+
+
+def _judged(judge: WebhookHandler, counts: Reviewed, body: bytes, left_s: float) -> flask.Response:
+    """Return the answer to a review; what nobody foresaw is told as 500."""
+    try:
+        answer = admission.answer(admission.parse(body, budget_s=left_s), judge)
+    except MalformedError as error:
+        counts.of("malformed", "BadRequest")
+        return _answered(400, admission.malformed(error))
+    except KubeError as error:
+        if isinstance(error, NotReachableError):
+            counts.shed("lookup")
+        else:
+            counts.of("unavailable", "lookup")
+        reason = {"reason": str(error)}
+        logger.warning("Looking up what a review needs did not succeed", extra=reason)
+        silent = "the API server did not tell the webhook in time what it needs to judge: try again"
+        return _said(503, silent)
+    except Exception:
+        counts.of("error", "InternalError")
+        logger.exception("Judging a review did not succeed")
+        return _said(500, "the webhook could not judge this: its log says why")
+    _record(counts, answer["response"])
+    return _answered(200, answer)
+
+
+def _said(status: int, message: str) -> flask.Response:
+    return _answered(status, {"message": message})
+
+
+def _answered(status: int, body: Object) -> flask.Response:
+    return ReviewResponse([msgspec.json.encode(body)], status, _JSON)
+
+
+def _record(counts: Reviewed, response: Object) -> None:
+    changed = "changed" if "patch" in response else "allowed"
+    verdict = changed if response["allowed"] else "denied"
+    why = response["auditAnnotations"]["verdict"].partition(":")[0]
+    counts.of(verdict, why if response["allowed"] else response["status"]["reason"])
+    level = logging.INFO if verdict == "denied" else logging.DEBUG
+    if logger.isEnabledFor(level):
+        logger.log(level, "Answered review", extra={"uid": response["uid"], "verdict": verdict})

@@ -1,8 +1,17 @@
-"""One handler a webhook: look up what the rule needs, and ask the rule. No rule is in here."""
+"""One handler a webhook: look up what the rule needs, and ask the rule. No rule is in here.
 
+A namespace that is about to be offloaded is labelled, so that its next pod is judged. API servers
+go by the label, and learn of it by watches. Who asks is answered when such a watch has told of it:
+the NamespaceOffloading is stored, and its creator answered, only after that.
+Source: docs/parity.md § 3.2; Kubernetes, "Dynamic Admission Control", "Side effects".
+"""
+
+import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from apis import keys, ownership, podaffinity
@@ -11,23 +20,13 @@ from apis.objects import Key, Kind, Object, is_terminating, labels
 from apis.offloading import NamespaceOffloading, PodOffloadingStrategy, is_scheduling_ours
 from apis.placement import LIVING
 from apis.validation import DeniedError
-from kube.cluster import Selection
-from kube.errors import KubeError
+from kube.cluster import Cluster, Selection
+from kube.errors import ConflictError, KubeError, NotReachableError
 from kube.slim import Partial, PlacedPod
+from webhook import admission
 from webhook.admission import Admitted, MalformedError, Request
-from webhook.rules import (
-    consumers,
-    foreignclusters,
-    namespaceoffloadings,
-    placements,
-    pods,
-    quotas,
-    resourceslices,
-    shadowpods,
-    shape,
-    tenants,
-    virtualnodes,
-)
+from webhook.reader import CachedReader
+from webhook.rules import namespaceoffloadings, peering, pods, shadowpods, virtualnodes
 
 T = TypeVar("T")
 
@@ -123,7 +122,7 @@ def _placed(reader: Lookup, request: Request, offloading: NamespaceOffloading) -
     admitted = pods.judge(pod, offloading)
     with contextlib.suppress(KubeError):
         nodes = reader.all(keys.NODE).values()
-        return placements.warned(admitted, pod, offloading, nodes)
+        return pods.warned(admitted, pod, offloading, nodes)
     return admitted
 
 
@@ -150,39 +149,39 @@ def validate_pod(lookup: Lookup, request: Request) -> Admitted:
     if offloading is None:
         return Admitted(verdict="allowed: not offloaded")
     nodes = reader.all(keys.NODE).values()
-    return placements.check(request.object, offloading, nodes)
+    return pods.check_placement(request.object, offloading, nodes)
 
 
 def validate_binding(lookup: Lookup, request: Request) -> Admitted:
     """Judge to which virtual node somebody, not the scheduler of Kubernetes, binds a pod."""
     reader = lookup.within(request.budget_s)
-    node = reader.all(keys.NODE).get(Key("", placements.target(request.object)))
+    node = reader.all(keys.NODE).get(Key("", pods.target(request.object)))
     offloading = _offloading(reader, request.namespace) if node else None
     if node is None or offloading is None:
         return Admitted(verdict="allowed: no virtual node of an offloaded namespace")
     pod = reader.get(keys.POD, Key(request.namespace, request.name)) or {}
-    return placements.check_node(pod, offloading, node)
+    return pods.check_node(pod, offloading, node)
 
 
 def validate_pod_connection(lookup: Lookup, request: Request) -> Admitted:
     """Judge whether somebody may reach into a pod of a twin namespace."""
     reader = lookup.within(request.budget_s)
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
-    if not consumers.is_by_its_consumer(namespace, request.user, request.groups):
+    if not shadowpods.is_by_its_consumer(namespace, request.user, request.groups):
         return Admitted(verdict="allowed: not by a consumer")
     pod = reader.get_live(keys.POD, Key(request.namespace, request.name))
-    return consumers.check_connection(pod, request.subresource)
+    return shadowpods.check_connection(pod, request.subresource)
 
 
 def mutate_annotations(lookup: Lookup, kind: Kind, request: Request) -> Admitted:
     """Take annotations off what a consumer writes, for which it would be refused else."""
     reader = lookup.within(request.budget_s)
     namespace = reader.get(keys.NAMESPACE, Key("", request.namespace))
-    if not namespace or not consumers.is_by_its_consumer(namespace, request.user, request.groups):
+    if not namespace or not shadowpods.is_by_its_consumer(namespace, request.user, request.groups):
         return Admitted(verdict="unchanged: not by a consumer")
     for obj in filter(None, (request.object, request.old_object)):
-        shape.check(obj, kind.kind)
-    return consumers.without_orders(kind, request.object, request.old_object, namespace)
+        admission.check_object(obj, kind.kind)
+    return shadowpods.without_orders(kind, request.object, request.old_object, namespace)
 
 
 def validate_namespace_offloading(lookup: Lookup, request: Request) -> Admitted:
@@ -273,26 +272,26 @@ def validate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
 
 
 def mutate_foreign_cluster(request: Request) -> Admitted:
-    return foreignclusters.label(request.object)
+    return peering.label_foreign_cluster(request.object)
 
 
 def mutate_tenant(request: Request) -> Admitted:
-    return tenants.label(request.object)
+    return peering.label_tenant(request.object)
 
 
 def validate_tenant(lookup: Lookup, request: Request) -> Admitted:
     """Judge a Tenant against its namespace and the others, a new name against all bindings."""
     is_update = request.operation == "UPDATE"
-    if is_update and not tenants.is_judged(request.old_object, request.object):
+    if is_update and not peering.is_tenant_judged(request.old_object, request.object):
         return Admitted(verdict="allowed: nothing that is judged has changed")
     reader = lookup.within(request.budget_s)
-    is_new = not is_update or tenants.is_renamed(request.old_object, request.object)
+    is_new = not is_update or peering.is_renamed(request.old_object, request.object)
     bindings = [
         (kind, key, binding)
-        for kind in (tenants.BINDINGS if is_new else ())
+        for kind in (peering.BINDINGS if is_new else ())
         for key, binding in reader.select_live(Selection(kind, Binding)).items()
     ]
-    return tenants.check(
+    return peering.check_tenant(
         request.object,
         Key(request.namespace, request.name),
         reader.get_live(keys.NAMESPACE, Key("", request.namespace)),
@@ -303,21 +302,21 @@ def validate_tenant(lookup: Lookup, request: Request) -> Admitted:
 
 def mutate_resource_slice(request: Request) -> Admitted:
     """Say of a new ResourceSlice that a virtual node is to be made of it, if nobody has."""
-    return resourceslices.mark(request.object, request.groups)
+    return peering.mark_slice(request.object, request.groups)
 
 
 def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
     """Judge a ResourceSlice by its name, and a consumer's changes of one."""
     if request.operation == "UPDATE":
         old, new = request.old_object, request.object
-        return resourceslices.check_update(old, new, request.groups)
-    if resourceslices.is_replica(request.object):
+        return peering.check_changed_slice(old, new, request.groups)
+    if peering.is_replicated_slice(request.object):
         return Admitted(verdict="allowed: a replica")
     reader = lookup.within(request.budget_s)
     found = reader.list_live(keys.RESOURCE_SLICE)
     local = [key for key, one in found.items() if not ownership.is_foreign(one)]
     node = reader.get(keys.NODE, Key("", request.name)) if request.name else None
-    return resourceslices.check_create(Key(request.namespace, request.name), local, node)
+    return peering.check_new_slice(Key(request.namespace, request.name), local, node)
 
 
 def mutate_shadow_pod(request: Request, *, is_enforced: bool) -> Admitted:
@@ -330,7 +329,7 @@ def validate_shadow_pod(lookup: Lookup, request: Request, *, is_enforced: bool) 
     old, new = request.old_object, request.object
     reader = lookup.within(request.budget_s)
     policies = reader.all(keys.PROVIDER_POLICY)
-    shape.check(new, "ShadowPod")
+    admission.check_object(new, "ShadowPod")
     shadowpods.check_bearing(old, new, request.groups)
     if request.operation == "UPDATE":
         if is_enforced:
@@ -353,9 +352,11 @@ def _check_quota(reader: Lookup, shadow: Object) -> None:
     """Judge by the cache; anybody who is refused by that is judged again by what is true now."""
     creator, spec = shadowpods.judged_creator(shadow), shadowpods.pod_spec(shadow)
     try:
-        quotas.judge(spec, quotas.of(reader.all(keys.QUOTA).values(), creator))
+        shadowpods.check_quota(spec, shadowpods.quota_of(reader.all(keys.QUOTA).values(), creator))
     except DeniedError:
-        quotas.judge(spec, quotas.of(reader.list_live(keys.QUOTA).values(), creator))
+        shadowpods.check_quota(
+            spec, shadowpods.quota_of(reader.list_live(keys.QUOTA).values(), creator)
+        )
 
 
 def _offloading(reader: Lookup, namespace: str) -> NamespaceOffloading | None:
@@ -371,3 +372,73 @@ def _parsed(found: Object) -> NamespaceOffloading:
         where = found["metadata"].get("namespace", "")
         message = f"namespaceoffloading {where}/{keys.OFFLOADING_NAME} cannot be read: {error}"
         raise DeniedError(f"{message}: correct it", code=500) from error
+
+
+# The label of a namespace that is about to be offloaded -------------------------------------------
+
+TRIES: Final = 3
+"""Somebody else may write the namespace at the same time."""
+
+logger = logging.getLogger(__name__)
+
+
+def labels_through(reader: CachedReader) -> Callable[[str, str, float], None]:
+    """Return what labels the namespace that it is told, in the name of a UID, within seconds."""
+
+    def label(namespace: str, by: str, seconds: float) -> None:
+        async def asked(cluster: Cluster) -> None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await enable_namespace(cluster, namespace, by)
+            except TimeoutError as error:
+                message = f"the label of namespace {namespace} was not told in time"
+                raise NotReachableError(message) from error
+
+        reader.call(asked)
+
+    return label
+
+
+async def enable_namespace(cluster: Cluster, namespace: str, by: str) -> None:
+    """Label ``namespace``, if that is due; return when watches tell of it.
+
+    Raises:
+        KubeError: the namespace cannot be read or written now.
+    """
+    key = Key("", namespace)
+    for _ in range(TRIES):
+        found = await cluster.get_live(keys.NAMESPACE, key)
+        changes = pods.enabled_namespace(found, by) if found else None
+        if found is None or changes is None:
+            return
+        try:
+            await cluster.patch(keys.NAMESPACE, key, changes)
+        except ConflictError:
+            continue
+        logger.info("Labelled a namespace that is to be offloaded", extra={"key": namespace})
+        await _told(cluster, key, found["metadata"]["resourceVersion"])
+        return
+
+
+async def _told(cluster: Cluster, key: Key, since: str) -> None:
+    of = Selection(keys.NAMESPACE, Object, fields=f"metadata.name={key.name}")
+    async for event in cluster.watch(of, since):
+        if event.type != "BOOKMARK" and keys.SCHEDULING_ENABLED in labels(event.object):
+            return
+
+
+class SecretPath:
+    """The last segment of the path at which a namespace is labelled: who knows it may ask for that.
+
+    liqo-certs makes it and tells it to API servers alone, beside whom they trust.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __call__(self) -> str:
+        """Return it; empty while it is absent."""
+        try:
+            return self._file.read_text().strip()
+        except OSError:
+            return ""

@@ -7,38 +7,38 @@ from pathlib import Path
 
 from apis import keys, ownership
 from apis.objects import Kind, Object
-from kube import client, process
+from kube import authz, client, process
+from kube.authz import Authorizer
 from kube.client import ClusterClient
-from kube.cluster import Selection
-from webhook import app, labelling, serving, tls
+from kube.cluster import Cluster, Selection
+from webhook import app, handlers, serving, worker
 from webhook.reader import CachedReader
-from webhook.scrapers import Scrapers
-from webhook.settings import Settings
+from webhook.serving import WebhookOptions
 from webhook.worker import Service
 
 
-def load(settings: Settings) -> Service:
+def load(settings: WebhookOptions) -> Service:
     """Return what a worker serves: the app, and the informers it looks things up in."""
     connect = functools.partial(_connect, settings.kubeconfig)
     reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
     served = settings.serving
-    callers = functools.partial(tls.is_one_of, settings.client_names)
-    doors = app.Doors(
+    callers = functools.partial(worker.is_one_of, settings.client_names)
+    access = app.AppAccess(
         is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
-        may_scrape=Scrapers(reader).check,
+        may_scrape=MetricsReaders(reader).check,
         is_caller=callers if served.client_ca else None,
-        door=labelling.SecretPath(served.tls / keys.LABELLING_DOOR),
+        secret_path=handlers.SecretPath(served.tls / keys.LABELLING_DOOR),
     )
-    table = app.judges(
+    table = app.webhook_handlers(
         reader,
-        labelling.through(reader),
+        handlers.labels_through(reader),
         is_enforced=settings.is_enforced,
     )
-    made = app.create_app(table, doors=doors)
+    made = app.create_app(table, access=access)
     return Service(made, functools.partial(app.waits, table), reader.follow)
 
 
-def _cached(settings: Settings) -> list[Kind | Selection[Object]]:
+def _cached(settings: WebhookOptions) -> list[Kind | Selection[Object]]:
     """Return what is kept in memory; everything else is asked of the server when it is needed."""
     virtual = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
     return [
@@ -57,3 +57,29 @@ def _connect(kubeconfig: Path | None) -> AbstractAsyncContextManager[ClusterClie
 def _give_up(_error: Exception) -> None:
     """End the process, which cannot judge any longer: kubelet starts it again, after a back-off."""
     os._exit(serving.FAILED)
+
+
+# Who may read the metrics -------------------------------------------------------------------------
+
+
+class MetricsReaders:
+    """Asks, in the reader's loop, by the token that a scraper sends."""
+
+    def __init__(self, reader: CachedReader) -> None:
+        self._reader = reader
+        self._authorizer: Authorizer | None = None
+
+    def check(self, authorization: str) -> None:
+        """Return if who sends the header ``authorization`` may read the metrics.
+
+        Raises:
+            UnauthenticatedError: nobody we know: answer 401.
+            DeniedError: somebody who may not: answer 403.
+            KubeError: no API server to ask.
+        """
+
+        async def asked(cluster: Cluster) -> None:
+            self._authorizer = self._authorizer or Authorizer(cluster)
+            await authz.check_scraper(self._authorizer, authorization)
+
+        self._reader.call(asked)

@@ -1,12 +1,15 @@
-"""gunicorn, and the settings that were measured for it.
+"""gunicorn with the settings that were measured for it, how it ends, and the command line.
 
-Its own process only looks after the worker, so what that imports is not imported here.
-Source: docs/parity.md SEC-D9; F-36.
+Its own process only looks after the worker, so what that imports is not imported here. It serves on
+for a while when it is to end, and leaves no request without an answer.
+Source: docs/parity.md A-36; SEC-D9; F-36.
 """
 
+import argparse
 import logging
 import ssl
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -17,14 +20,45 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.workers import base
 
-from webhook.drain import BEGUN_S, Drain
+from apis import keys
 
 FAILED: Final = Arbiter.APP_LOAD_ERROR
 """The exit status of a worker after which gunicorn starts no other, and ends with it."""
 
 
+DRAIN_S: Final = 10.0
+"""What a process that is to end serves on, not ready any more: all API servers know it by then."""
+LINGER_S: Final = 2.0
+"""What connections have after that, for a request that is on its way already."""
+BEGUN_S: Final = 15.0
+"""What was begun then has, at most; with the drain less than the pod is given."""
+
+
+class Drain:
+    """How long the process serves on after it was told to end."""
+
+    def __init__(self, seconds: float = DRAIN_S) -> None:
+        self.seconds = seconds
+        self._ends: float | None = None
+
+    def begin(self) -> None:
+        """Say that the process was told to end."""
+        if self._ends is None:
+            self._ends = time.monotonic() + self.seconds
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was told to end."""
+        return self._ends is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may end now."""
+        return self._ends is not None and time.monotonic() >= self._ends
+
+
 @dataclass(frozen=True)
-class Settings:
+class GunicornOptions:
     """Where to listen, and whom to trust."""
 
     bind: str
@@ -34,10 +68,10 @@ class Settings:
     """Who signs the client certificates of API servers; None asks for none."""
 
 
-class Server(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
+class GunicornServer(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """One worker, which calls ``load`` after the fork and so has its own informers."""
 
-    def __init__(self, settings: Settings, load: Callable[[], object]) -> None:
+    def __init__(self, settings: GunicornOptions, load: Callable[[], object]) -> None:
         self._load = load
         tls, authority = settings.tls, settings.client_ca
         self._settings: dict[str, object] = {
@@ -83,9 +117,9 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Serve until told to end, or until gunicorn itself is gone."""
-        from webhook.worker import Loop  # noqa: PLC0415  # the process that forks stays small
+        from webhook.worker import RequestServer  # noqa: PLC0415  # the process that forks stays small
 
-        Loop(self, self.drain).run()
+        RequestServer(self, self.drain).run()
 
 
 class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -106,3 +140,91 @@ def address(host: str, port: int) -> str:
     if not 0 <= port < 2**16:
         raise ValueError(f"port {port} is out of range")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# The command line of ``python3 -m webhook`` -------------------------------------------------------
+
+_ABOUT: Final = "The admission webhook of one cluster."
+
+
+@dataclass(frozen=True)
+class WebhookOptions:
+    """What the command line says."""
+
+    serving: GunicornOptions
+    client_names: frozenset[str]
+    kubeconfig: Path | None
+    is_enforced: bool
+    json_logs: bool | None
+
+
+def parse_options(argv: Sequence[str] | None) -> WebhookOptions:
+    """Return what ``argv`` asks for, or the process's own command line; end with what is wrong."""
+    given = _parser().parse_args(argv)
+    return WebhookOptions(
+        serving=GunicornOptions(
+            bind=address(given.host, given.port),
+            tls=given.tls_dir,
+            drain=Drain(given.drain_seconds),
+            client_ca=given.client_ca,
+        ),
+        client_names=frozenset(given.client_name),
+        kubeconfig=given.kubeconfig,
+        is_enforced=given.enable_resource_enforcement,
+        json_logs=given.json_logs,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 -m webhook", description=_ABOUT)
+    _add_serving(parser)
+    parser.add_argument(
+        "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
+    )
+    parser.add_argument(
+        "--enable-resource-enforcement",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="judge ShadowPods by the Quota of the one who creates them (%(default)s)",
+    )
+    parser.add_argument(
+        "--json-logs",
+        action=argparse.BooleanOptionalAction,
+        help="JSON log lines; by default unless standard error is a terminal",
+    )
+    return parser
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    """Add where it listens, to whom, and how it ends."""
+    parser.add_argument(
+        "--tls-dir",
+        type=Path,
+        default=Path("/etc/liqo/tls"),
+        help="directory with tls.crt and tls.key; read again when they change (%(default)s)",
+    )
+    parser.add_argument(
+        "--host",
+        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
+        help="address to listen on (%(default)s)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=keys.WEBHOOK_PORT, help="port to listen on (%(default)s)"
+    )
+    parser.add_argument(
+        "--client-ca",
+        type=Path,
+        help="answer reviews only to clients with a certificate that this PEM file vouches for",
+    )
+    parser.add_argument(
+        "--client-name",
+        action="append",
+        default=[],
+        help="with --client-ca: only to certificates of this common name; may be repeated",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=float,
+        default=DRAIN_S,
+        help="serve on for so long after SIGTERM, not ready any more (%(default)s)",
+    )

@@ -2,35 +2,40 @@
 
 aiohttp reads the requests and writes the answers; in between the WSGI app is called, in the loop
 where the caches have all that it needs, else in a thread, where it may wait for an API server. So a
-client that is slow, or silent, holds no thread, and few reviews change threads.
-Source: docs/parity.md SEC-D9; F-36.
+client that is slow, or silent, holds no thread, and few reviews change threads. TLS is by a Secret
+volume that changes while it is served.
+Source: docs/parity.md SEC-D9; F-27; F-36.
 """
 
 import asyncio
 import asyncio.sslproto
 import functools
 import io
+import logging
 import os
+import ssl
 import sys
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Self, TypeAlias
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from aiohttp import web
 from gunicorn import sock
 from gunicorn.workers import base
 
+from certs import pki
 from certs.listener import Handshakes
-from kube import memory
-from webhook.drain import BEGUN_S, LINGER_S, Drain
+from kube import credentials, memory
+from webhook import metrics
+from webhook.app import ARRIVED, CERTIFICATE, MAX_BODY
 from webhook.reader import MustWaitError
-from webhook.reviews import ARRIVED, CERTIFICATE, MAX_BODY
-from webhook.tls import CachedContext, PresentContext
+from webhook.serving import BEGUN_S, LINGER_S, Drain
 
 SLOW_S: Final = 3.0
 """What a client may take for its handshake, and for the body of a request."""
@@ -78,7 +83,7 @@ class Service:
         return self.app(environ, start_response)
 
 
-class Loop:
+class RequestServer:
     """Serves the ``Service`` that a worker of gunicorn has loaded.
 
     Told to end it serves on for a while, and each answer closes its connection: an idle one could
@@ -296,3 +301,81 @@ def _call(app: App, environ: WSGIEnvironment) -> web.Response:
     status, headers = told
     kept = {name: value for name, value in headers if name != "Content-Length"}
     return web.Response(status=status, headers={"Server": _NAME, **kept}, body=body)
+
+
+# TLS from a Secret volume -------------------------------------------------------------------------
+
+logger = logging.getLogger(__name__)
+
+
+class CachedContext:
+    """One TLS context for all connections, made again when the Secret volume changes."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[tuple[int, int], ...] = ()
+        self._context: ssl.SSLContext | None = None
+
+    def get(self, config: Any, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """Return the context; gunicorn asks for every connection."""
+        try:
+            files = (config.certfile, config.keyfile, config.ca_certs)
+            seen = tuple(_stamp(Path(path)) for path in files if path)
+            if self._context is None or seen != self._seen:
+                self._context, self._seen = hardened(make()), seen
+                _announce(Path(config.certfile))
+        except (OSError, ssl.SSLError):  # half-written or gone: the old pair serves on
+            if self._context is None:
+                raise
+        return self._context
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    file = path.stat()
+    return file.st_ino, file.st_mtime_ns
+
+
+def hardened(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Return ``context``, with TLS 1.2 or later, forward secrecy, and clients verified as by Go.
+
+    API servers keep no session to resume, and open a connection for nearly each of many reviews at
+    once: what they could resume it by is a tenth of what a handshake costs here.
+    """
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    context.num_tickets = 0
+    return credentials.verifying(context)
+
+
+def is_one_of(names: frozenset[str], certificate: Mapping[str, Any]) -> bool:
+    """Whether a client ``certificate`` is there, and its common name in ``names`` or these empty.
+
+    Shape: as ``ssl.SSLSocket.getpeercert`` gives it.
+    """
+    fields = [field for part in certificate.get("subject", ()) for field in part]
+    found = [value for name, value in fields if name == "commonName"]
+    return len(found) == 1 and (not names or found[0] in names)
+
+
+def _announce(certificate: Path) -> None:
+    try:
+        ends = pki.expiry(certificate.read_bytes())
+    except (OSError, ValueError):
+        return
+    metrics.CERTIFICATE_EXPIRY.set(ends.timestamp())
+    logger.info("Serving certificate", extra={"until": ends.isoformat()})
+
+
+class PresentContext(ssl.SSLContext):
+    """For each new connection the TLS context that is the right one then."""
+
+    def __new__(cls, _current: Callable[[], ssl.SSLContext]) -> Self:
+        """Return one for servers."""
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def __init__(self, current: Callable[[], ssl.SSLContext]) -> None:
+        self._current = current
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """Begin TLS, as asyncio asks for it."""
+        return self._current().wrap_bio(*args, **kwargs)

@@ -17,7 +17,7 @@ from kube import client, clock, credentials, errors
 from kube.cluster import Selection
 from sandbox import documents
 from tests.kube.running import Gate
-from webhook import tls
+from webhook import worker
 
 DAY: Final = dt.timedelta(days=1)
 NOW: Final = clock.now()
@@ -162,7 +162,7 @@ def hardened(ca: str) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=ca)
     listener.load(context, proof())
     context.verify_mode = ssl.CERT_REQUIRED
-    return tls.hardened(context)
+    return worker.hardened(context)
 
 
 LISTENERS: Final[dict[str, Callable[[str], ssl.SSLContext]]] = {

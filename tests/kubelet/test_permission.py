@@ -10,7 +10,7 @@ from controllers.offloading.placement import forge as controllers
 from kubelet.pods.decide import forbids
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import offloading
-from webhook.rules import placements
+from webhook.rules import pods
 
 LABELS = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, "region": "eu"}
 MILAN = node("milan", metadata={"labels": LABELS})
@@ -61,7 +61,7 @@ def test_the_webhook_the_controllers_and_the_kubelet_know_the_same_runtime_class
     virtual = {Key("", "milan"): MILAN}
 
     try:
-        placements.check_node(local, parsed, MILAN)
+        pods.check_node(local, parsed, MILAN)
         is_refused = False
     except DeniedError:
         is_refused = True

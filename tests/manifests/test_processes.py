@@ -7,8 +7,8 @@ import pytest
 
 from apis import keys
 from tests.manifests import documents
-from webhook import app, drain
-from webhook.admission import Judge, named
+from webhook import app, serving
+from webhook.admission import WebhookHandler, named
 
 ENFORCED: Final = "--enable-resource-enforcement"
 HEALTH: Final = "--health-port=8081"
@@ -99,8 +99,8 @@ def test_the_webhook_stays_up() -> None:
     assert spec["priorityClassName"] == "system-cluster-critical"
     assert "podAntiAffinity" in spec["affinity"]
     assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"  # a certificate is loaded
-    assert drain.DRAIN_S == 10
-    assert spec["terminationGracePeriodSeconds"] > drain.DRAIN_S + drain.BEGUN_S
+    assert serving.DRAIN_S == 10
+    assert spec["terminationGracePeriodSeconds"] > serving.DRAIN_S + serving.BEGUN_S
     assert spec["volumes"][0]["secret"]["secretName"] == keys.WEBHOOK_CERTS_SECRET
     assert service["spec"]["ports"][0]["port"] == keys.WEBHOOK_PORT
 
@@ -129,8 +129,8 @@ def path_of(webhook: dict[str, Any]) -> str:
     return str(service["path"])
 
 
-def served() -> Mapping[str, Judge]:
-    return app.judges(None, lambda *_: None)  # type: ignore[arg-type]  # not asked
+def served() -> Mapping[str, WebhookHandler]:
+    return app.webhook_handlers(None, lambda *_: None)  # type: ignore[arg-type]  # not asked
 
 
 @pytest.mark.parametrize("webhook", webhooks(), ids=lambda webhook: str(webhook["name"]))

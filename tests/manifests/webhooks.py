@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from apis import keys
-from webhook.table import WEBHOOKS, Row
-from webhook.when import Condition
+from webhook.webhooks import WEBHOOKS, MatchCondition, Row
 
 FOLDER: Final = Path(__file__).parents[2] / "manifests" / "31-webhook-configurations"
 _HEAD: Final = """\
-# Made by `python3 -m tests.manifests.webhooks` from webhook/table.py: change that.
+# Made by `python3 -m tests.manifests.webhooks` from webhook/webhooks.py: change that.
 # The caBundle is not here: liqo-certs applies it with a field manager of its own, and applying this
 # file again neither removes nor fights it.
 apiVersion: admissionregistration.k8s.io/v1
@@ -77,7 +76,7 @@ def _rules(row: Row) -> Iterator[str]:
     yield f"    scope: {'Namespaced' if row.kind.namespaced else 'Cluster'}"
 
 
-def _condition(condition: Condition) -> Iterator[str]:
+def _condition(condition: MatchCondition) -> Iterator[str]:
     yield from _comment(condition.why, 6)
     yield from _indented(6, f"- name: {condition.name}", "  expression: >-")
     yield from _indented(10, *condition.cel.splitlines())

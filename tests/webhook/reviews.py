@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
 from kube.errors import KubeError
 from webhook import admission
-from webhook.admission import Judge, Request
+from webhook.admission import Request, WebhookHandler
 
 PATIENCE_S = 300
 T = TypeVar("T")
@@ -118,7 +118,7 @@ def body(*args: Any, **kwargs: Any) -> bytes:
     return json.dumps(review(*args, **kwargs)).encode()
 
 
-def answered(sent: bytes, judge: Judge) -> Object:
+def answered(sent: bytes, judge: WebhookHandler) -> Object:
     """Return the AdmissionReview that answers the body ``sent``."""
     return admission.answer(admission.parse(sent, budget_s=8.0), judge)
 

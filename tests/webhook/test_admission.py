@@ -14,19 +14,19 @@ from apis import keys
 from apis.validation import DeniedError
 from tests.webhook.reviews import answered, body, offloading, patch_of, review
 from webhook import admission, strictjson
-from webhook.admission import Admitted, Judge, MalformedError, Request
+from webhook.admission import Admitted, MalformedError, Request, WebhookHandler
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 POD = {"metadata": {"name": "web"}, "spec": {}}
 
 
-def judge(answer: Admitted | DeniedError) -> Judge:
+def judge(answer: Admitted | DeniedError) -> WebhookHandler:
     def handler(request: Request) -> Admitted:
         if isinstance(answer, DeniedError):
             raise answer
         return answer
 
-    return Judge(keys.POD, frozenset({"CREATE", "DELETE"}), handler)
+    return WebhookHandler(keys.POD, frozenset({"CREATE", "DELETE"}), handler)
 
 
 ALLOWING = judge(Admitted())
@@ -121,7 +121,7 @@ def test_what_it_is_not_for_is_refused_explicitly(request_: dict[str, Any], mess
 
 def test_a_custom_kind_is_known_by_group_and_plural() -> None:
     kind = keys.NAMESPACE_OFFLOADING
-    only = Judge(kind, frozenset({"CREATE"}), lambda _request: Admitted())
+    only = WebhookHandler(kind, frozenset({"CREATE"}), lambda _request: Admitted())
 
     assert answered(body(offloading(), kind=kind), only)["response"]["allowed"]
 

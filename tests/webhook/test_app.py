@@ -18,7 +18,7 @@ from kube.authz import NotAuthorizedError, UnauthenticatedError
 from kube.errors import NotReachableError
 from tests import factories
 from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app, reviews, table, tls
+from webhook import app, webhooks, worker
 
 VALIDATE = "/validate/namespace-offloading"
 POD = {
@@ -31,13 +31,13 @@ DOWN = NotReachableError("no answer in time")
 
 
 def test_each_webhook_of_the_table_has_a_handler() -> None:
-    judged = app.judges(Known(), lambda *_: None)
+    judged = app.webhook_handlers(Known(), lambda *_: None)
 
-    assert set(judged) == {row.path for row in table.WEBHOOKS}
+    assert set(judged) == {row.path for row in webhooks.WEBHOOKS}
 
 
 def client(known: Known) -> FlaskClient:
-    return app.create_app(app.judges(known)).test_client()
+    return app.create_app(app.webhook_handlers(known)).test_client()
 
 
 def post(known: Known, path: str, sent: bytes, **kwargs: Any) -> Any:
@@ -180,7 +180,7 @@ def test_another_path_is_404_and_nothing_is_redirected(path: str) -> None:
 
 def test_seven_megabytes_pass_and_more_are_413() -> None:
     empty = len(body({**POD, "padding": ""}))
-    fits = body({**POD, "padding": "x" * (reviews.MAX_BODY - empty)})
+    fits = body({**POD, "padding": "x" * (app.MAX_BODY - empty)})
 
     assert post(OFFLOADED, "/mutate/pod", fits).status_code == 200
     assert post(OFFLOADED, "/mutate/pod", fits + b" ").status_code == 413
@@ -200,8 +200,8 @@ def test_a_pod_of_another_shape_is_400(spec: Any) -> None:
 
 def test_probes() -> None:
     is_ready = [False]
-    doors = app.Doors(is_ready=lambda: is_ready[0])
-    probed = app.create_app(app.judges(OFFLOADED), doors=doors)
+    access = app.AppAccess(is_ready=lambda: is_ready[0])
+    probed = app.create_app(app.webhook_handlers(OFFLOADED), access=access)
 
     assert probed.test_client().get("/healthz").status_code == 200
     assert probed.test_client().get("/readyz").status_code == 503
@@ -238,7 +238,7 @@ def test_verdicts_are_counted_with_the_class_of_their_reason() -> None:
 def came(waited_s: float = 0, *, name: str = "") -> Object:
     """Return how a review came: some time ago, from somebody with a certificate."""
     certificate = {"subject": ((("commonName", name),),)} if name else None
-    return {reviews.ARRIVED: time.monotonic() - waited_s, reviews.CERTIFICATE: certificate}
+    return {app.ARRIVED: time.monotonic() - waited_s, app.CERTIFICATE: certificate}
 
 
 def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") -> Any:
@@ -252,7 +252,7 @@ def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") ->
 
 def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
-    served = app.create_app(app.judges(known))
+    served = app.create_app(app.webhook_handlers(known))
     before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue")
 
     found = post_over(served, came(waited_s=2.4))
@@ -272,7 +272,7 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
             given.append(seconds)
             return known
 
-    served = app.create_app(app.judges(Noting()))
+    served = app.create_app(app.webhook_handlers(Noting()))
 
     assert post_over(served, came(2)).status_code == 200
     assert 0 < given[0] <= 0.4
@@ -299,8 +299,8 @@ def test_a_lookup_that_took_too_long_is_shed() -> None:
 def test_with_client_authentication_others_get_401(
     names: frozenset[str], name: str, status: int
 ) -> None:
-    doors = app.Doors(is_caller=functools.partial(tls.is_one_of, names))
-    served = app.create_app(app.judges(OFFLOADED), doors=doors)
+    access = app.AppAccess(is_caller=functools.partial(worker.is_one_of, names))
+    served = app.create_app(app.webhook_handlers(OFFLOADED), access=access)
 
     assert post_over(served, came(name=name)).status_code == status
     assert served.test_client().get("/readyz").status_code == 200
@@ -318,8 +318,8 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
         if error:
             raise error
 
-    doors = app.Doors(may_scrape=may_scrape)
-    served = app.create_app(app.judges(OFFLOADED), doors=doors).test_client()
+    access = app.AppAccess(may_scrape=may_scrape)
+    served = app.create_app(app.webhook_handlers(OFFLOADED), access=access).test_client()
 
     found = served.get("/metrics", headers={"Authorization": "Bearer x"})
 
@@ -346,7 +346,7 @@ def test_metrics_are_for_those_who_may(error: Exception | None, status: int) -> 
 def test_the_answer_takes_less_than_the_api_server_waits(
     timeout: str | None, seconds: float
 ) -> None:
-    assert reviews.budget_s(timeout) == pytest.approx(seconds)
+    assert app.budget_s(timeout) == pytest.approx(seconds)
 
 
 def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
@@ -355,7 +355,7 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
         (keys.NAMESPACE_OFFLOADING, offloading("local", podOffloadingStrategy="Local")),
         (keys.NAMESPACE, namespace("labelled")),
     )
-    served = app.create_app(app.judges(known))
+    served = app.create_app(app.webhook_handlers(known))
     namespaces = ["remote", "local", "labelled", "other"] * 500
 
     def verdict(name: str) -> str:

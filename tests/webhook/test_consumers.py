@@ -13,9 +13,9 @@ from tests.manifests.twins import claim, silver
 from tests.webhook.installed import ADMINISTRATOR, CONSUMER, Installed, User, path_of
 from tests.webhook.placed import answered
 from tests.webhook.reviews import wait_until
-from webhook import patch
-from webhook.rules import consumers
-from webhook.table import ORDERED
+from webhook import admission
+from webhook.rules import shadowpods
+from webhook.webhooks import ORDERED
 
 PARTS: Final = ("attach", "exec", "portforward")
 KUBELET: Final = User("pool-0123456789ab", [CONSUMER])
@@ -49,7 +49,7 @@ def owned(**owner: Any) -> Object:
 def test_who_is_the_consumer(
     namespace: Object | None, user: str, groups: list[str], *, expected: bool
 ) -> None:
-    assert consumers.is_by_its_consumer(namespace, user, groups) is expected
+    assert shadowpods.is_by_its_consumer(namespace, user, groups) is expected
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_who_is_the_consumer(
     ],
 )
 def test_only_a_shadow_pod_that_controls_a_pod_opens_it(other: Object) -> None:
-    assert consumers.check_connection(owned(), "exec").verdict == "allowed: of a ShadowPod"
+    assert shadowpods.check_connection(owned(), "exec").verdict == "allowed: of a ShadowPod"
     with pytest.raises(DeniedError, match="exec: the pod is not of a ShadowPod"):
-        consumers.check_connection(other, "exec")
+        shadowpods.check_connection(other, "exec")
 
 
 @pytest.mark.cluster
@@ -135,9 +135,9 @@ def test_what_programs_obey_is_as_it_was(
     namespace["metadata"]["annotations"] = {keys.OFFERED_ANNOTATION_DOMAINS: opened}
     new, old = noted(**wanted), noted(**had) if had else {}
 
-    admitted = consumers.without_orders(keys.SECRET, new, old, namespace)
+    admitted = shadowpods.without_orders(keys.SECRET, new, old, namespace)
 
-    assert objects.annotations(patch.applied(new, admitted.patch)) == kept
+    assert objects.annotations(admission.applied(new, admitted.patch)) == kept
     assert bool(admitted.warnings) == bool(admitted.patch) == (kept != wanted)
 
 

@@ -20,8 +20,8 @@ from tests.webhook.hooked import Hooked, start
 from tests.webhook.served import DOOR
 from tests.webhook.test_live_harmless import tls
 from webhook import app
-from webhook.admission import Judge, Request
-from webhook.app import Doors
+from webhook.admission import Request, WebhookHandler
+from webhook.app import AppAccess
 
 PATH: Final = f"{keys.LABELLING_PATH}/{DOOR}"
 REVIEW: Final = json.dumps(
@@ -73,8 +73,10 @@ def test_no_line_has_it_where_the_judge_fails(
     def fails(_request: Request) -> NoReturn:
         raise error
 
-    judge = Judge(keys.NAMESPACE_OFFLOADING, frozenset({"CREATE"}), fails)
-    served = app.create_app({keys.LABELLING_PATH: judge}, doors=Doors(door=lambda: DOOR))
+    judge = WebhookHandler(keys.NAMESPACE_OFFLOADING, frozenset({"CREATE"}), fails)
+    served = app.create_app(
+        {keys.LABELLING_PATH: judge}, access=AppAccess(secret_path=lambda: DOOR)
+    )
     with caplog.at_level(logging.DEBUG):
         found = served.test_client().post(PATH, data=REVIEW, headers=JSON)
 

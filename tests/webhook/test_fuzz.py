@@ -18,8 +18,8 @@ from apis.objects import Key, Kind, Object, named
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.reviews import Known, offloading
-from webhook import app, table
-from webhook.admission import Judge
+from webhook import app, webhooks
+from webhook.admission import WebhookHandler
 
 TRIED: Final = int(os.environ.get("PYLIQO_FUZZ", "300"))
 SHOP, TENANT, TWIN = "shop", "liqo-tenant-rome", "shop-rome"
@@ -85,7 +85,7 @@ OBJECTS: Final[dict[Kind, Object]] = {
     keys.FOREIGN_CLUSTER: of(keys.FOREIGN_CLUSTER, "", {"clusterID": "rome"}),
     **{
         kind: named(kind, Key(TWIN, "web"), metadata={"annotations": ORDERS})
-        for kind in table.ORDERED.values()
+        for kind in webhooks.ORDERED.values()
     },
 }  # fmt: skip
 BINDING: Object = {"metadata": {"name": "web"}, "target": {"kind": "Node", "name": "milan"}}
@@ -99,7 +99,7 @@ KNOWN: Final = Known(
     (keys.QUOTA, named(keys.QUOTA, Key(TENANT, "pool"), spec=QUOTA)),
     (keys.POD, OBJECTS[keys.POD]),
 )
-TABLE: Final = app.judges(KNOWN, is_enforced=True)
+TABLE: Final = app.webhook_handlers(KNOWN, is_enforced=True)
 
 ANYTHING: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -112,7 +112,7 @@ ANYTHING: Final = st.recursive(
 )  # fmt: skip
 
 
-def genuine(path: str, judge: Judge, operation: str) -> Object:
+def genuine(path: str, judge: WebhookHandler, operation: str) -> Object:
     """Return a review as an API server sends it to ``path``."""
     obj = BINDING if judge.subresources == ("binding",) else OBJECTS[judge.kind]
     old = OBJECTS[judge.kind] if operation == "UPDATE" else None
@@ -158,7 +158,7 @@ def asked(client: FlaskClient, path: str, sent: bytes) -> tuple[int, Object]:
     return found.status_code, answer
 
 
-CLIENT: Final = app.create_app(app.judges(KNOWN, is_enforced=True)).test_client()
+CLIENT: Final = app.create_app(app.webhook_handlers(KNOWN, is_enforced=True)).test_client()
 
 
 def test_what_is_tried_is_genuine_before_it_is_spoilt() -> None:

@@ -23,7 +23,7 @@ from tests.manifests import documents
 from tests.webhook.hooked import Hooked, kubectl, start
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA, address
-from webhook.table import WEBHOOKS
+from webhook.webhooks import WEBHOOKS
 
 pytestmark = pytest.mark.cluster
 

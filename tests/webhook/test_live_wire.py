@@ -29,7 +29,7 @@ from tests.webhook.hooked import OFFLOADINGS, Hooked, start, until_refused
 from tests.webhook.installed import Answer, Installed
 from tests.webhook.reviews import offloading
 from tests.webhook.served import ANSWERED, HOSTILE, Served
-from webhook.reviews import MAX_BODY
+from webhook.app import MAX_BODY
 
 pytestmark = pytest.mark.cluster
 

@@ -20,7 +20,7 @@ LABEL = keys.REMOTE_CLUSTER_ID
 def response(known: Known, path: str, kind: Kind, obj: Object, **request: Any) -> Object:
     request = {"namespace": TENANT_NS, "name": "x", **request}
     sent = body(obj, kind=kind, **request)
-    client = app.create_app(app.judges(known)).test_client()
+    client = app.create_app(app.webhook_handlers(known)).test_client()
     found = client.post(path, data=sent, content_type="application/json")
     assert found.status_code in (200, 400)
     answered: Object = found.get_json()["response"]

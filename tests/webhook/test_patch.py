@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apis.objects import Object
-from webhook import patch
+from webhook import admission
 
 NAMES = st.sampled_from(["spec", "a/b", "c~d", "x"])
 OBJECTS = st.recursive(
@@ -32,7 +32,7 @@ def assigned(obj: Object, path: tuple[str, ...], value: Any) -> Object:
 
 
 def is_plain(obj: Object, path: tuple[str, ...]) -> bool:
-    above = [patch.find(obj, path[:depth]) for depth in range(1, len(path))]
+    above = [admission.find(obj, path[:depth]) for depth in range(1, len(path))]
     return all(found is None or isinstance(found, dict) for found in above)
 
 
@@ -40,10 +40,10 @@ def is_plain(obj: Object, path: tuple[str, ...]) -> bool:
 def test_put_is_assignment(obj: Object, path: tuple[str, ...], value: Any) -> None:
     if not is_plain(obj, path):
         return
-    changes = patch.put(obj, path, value)
+    changes = admission.put(obj, path, value)
 
     assert jsonpatch.apply_patch(obj, changes) == assigned(obj, path, value)
-    assert patch.put(assigned(obj, path, value), path, value) == []
+    assert admission.put(assigned(obj, path, value), path, value) == []
 
 
 @given(ROOTS, PATHS, st.integers(), st.integers())
@@ -53,21 +53,21 @@ def test_what_is_applied_is_what_others_apply(
     if not is_plain(obj, path):
         return
     before = copy.deepcopy(obj)
-    changes = patch.put(obj, path, [value])
+    changes = admission.put(obj, path, [value])
 
-    made = patch.applied(obj, changes)
-    more = patch.append(made, path, item)
+    made = admission.applied(obj, changes)
+    more = admission.append(made, path, item)
 
     assert made == jsonpatch.apply_patch(obj, changes)
-    assert patch.applied(made, more) == jsonpatch.apply_patch(made, more)
+    assert admission.applied(made, more) == jsonpatch.apply_patch(made, more)
     assert obj == before
 
 
 def test_append_makes_the_list_and_what_is_above_it() -> None:
-    made = jsonpatch.apply_patch({"spec": {}}, patch.append({"spec": {}}, ("spec", "list"), 1))
+    made = jsonpatch.apply_patch({"spec": {}}, admission.append({"spec": {}}, ("spec", "list"), 1))
 
     assert made == {"spec": {"list": [1]}}
-    assert jsonpatch.apply_patch(made, patch.append(made, ("spec", "list"), 2)) == {
+    assert jsonpatch.apply_patch(made, admission.append(made, ("spec", "list"), 2)) == {
         "spec": {"list": [1, 2]}
     }
 
@@ -76,8 +76,8 @@ def test_a_null_counts_as_missing() -> None:
     sent = {"spec": {"affinity": None, "tolerations": None}}
 
     changes = [
-        *patch.append(sent, ("spec", "tolerations"), {}),
-        *patch.put(sent, ("spec", "affinity", "nodeAffinity"), {"x": 1}),
+        *admission.append(sent, ("spec", "tolerations"), {}),
+        *admission.put(sent, ("spec", "affinity", "nodeAffinity"), {"x": 1}),
     ]
 
     assert jsonpatch.apply_patch(sent, changes) == {

@@ -30,7 +30,7 @@ def virtual(name: str = "milan", *, region: str = "eu", **rest: Any) -> Any:
 
 
 def response(known: Known, path: str, obj: Object, **request: Any) -> Object:
-    served = app.create_app(app.judges(known)).test_client()
+    served = app.create_app(app.webhook_handlers(known)).test_client()
     found = served.post(path, data=body(obj, **request), content_type="application/json")
     assert found.status_code == 200
     answered: Object = found.get_json()["response"]

@@ -23,7 +23,7 @@ from apis.validation import DeniedError
 from tests.factories import node, pod, pod_spec
 from tests.webhook.reviews import Known, answered, body, by_policy, namespace, offloading
 from webhook import admission, app
-from webhook.admission import Judge
+from webhook.admission import WebhookHandler
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("webhook", "apis")
@@ -692,8 +692,8 @@ ROWS = [
 # What is answered ---------------------------------------------------------------------------------
 
 
-def sent(row: Row) -> tuple[Judge, bytes]:
-    judges = app.judges(Known(*row.known), is_enforced=row.is_enforced)
+def sent(row: Row) -> tuple[WebhookHandler, bytes]:
+    judges = app.webhook_handlers(Known(*row.known), is_enforced=row.is_enforced)
     where = row.obj["metadata"].get("namespace", "shop")
     how = {"namespace": where, "name": row.obj["metadata"]["name"], **row.request}
     if row.request.get("operation") == "DELETE":

@@ -24,8 +24,9 @@ from tests import flood
 from tests.manifests import documents
 from tests.webhook.reviews import body, wait_until
 from tests.webhook.served import ANSWERED, CA, DAY, HOSTILE, POD, Served, envelope, leaf, store
-from webhook import serving, tls
-from webhook.drain import BEGUN_S, LINGER_S
+from webhook import serving
+from webhook import worker as worker_
+from webhook.serving import BEGUN_S, LINGER_S
 from webhook.worker import HELD, LARGE
 
 
@@ -428,7 +429,7 @@ def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
 
 
 def test_tls_is_modern() -> None:
-    context = tls.hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    context = worker_.hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
     names = {cipher["name"] for cipher in context.get_ciphers()}

@@ -62,7 +62,7 @@ def response(
     known: Known, path: str, obj: Object, *, is_enforced: bool = False, **request: Any
 ) -> Object:
     request = {"namespace": TWIN, "userInfo": {"username": "rome"}, **request}
-    served = app.create_app(app.judges(known, is_enforced=is_enforced))
+    served = app.create_app(app.webhook_handlers(known, is_enforced=is_enforced))
     sent = body(obj, kind=keys.SHADOW_POD, **request)
     found = served.test_client().post(path, data=sent, content_type="application/json")
     assert found.status_code == 200

@@ -20,7 +20,7 @@ from tests import factories
 from tests.factories import node
 from tests.webhook.reviews import offloading
 from webhook.admission import Admitted
-from webhook.rules import namespaceoffloadings, placements, pods
+from webhook.rules import namespaceoffloadings, pods
 
 AFFINITY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -159,7 +159,7 @@ def test_a_pod_is_told_that_it_runs_without_a_token_where_no_node_serves_it(
     sent = pod(volumes=[{"name": "vault", "projected": {"sources": sources}}])
     space = NamespaceOffloading(Strategy.LOCAL_AND_REMOTE)
 
-    found = placements.warned(judged(sent, []), sent, space, virtual)
+    found = pods.warned(judged(sent, []), sent, space, virtual)
 
     told = ["a pod on n1, n2 runs without that file" in one for one in found.warnings]
     assert told == ([] if is_served else [True])
@@ -174,6 +174,6 @@ def test_a_pod_is_told_that_it_has_nowhere_to_go_only_if_that_is_soon_known(
     space = NamespaceOffloading(Strategy.REMOTE)
     admitted = judged(sent, [])
 
-    found = placements.warned(admitted, sent, space, virtual)
+    found = pods.warned(admitted, sent, space, virtual)
 
     assert sum("nowhere to go" in one for one in found.warnings) == told

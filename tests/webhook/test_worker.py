@@ -21,7 +21,7 @@ from tests.kube.running import until
 from tests.webhook.reviews import body, offloading, patch_of
 from tests.webhook.slowservers import Lagging, Silent, connecting
 from webhook import app
-from webhook.admission import Judge
+from webhook.admission import WebhookHandler
 from webhook.reader import CachedReader, MustWaitError
 from webhook.worker import called
 
@@ -40,16 +40,16 @@ class Failing(Lagging):
 @contextlib.asynccontextmanager
 async def served(
     cluster: FakeCluster, *objects: tuple[Kind, Object]
-) -> AsyncIterator[Mapping[str, Judge]]:
+) -> AsyncIterator[Mapping[str, WebhookHandler]]:
     """Yield the judges, whose reader lives in the loop of the test."""
     reader = CachedReader(connecting(cluster, *objects), KINDS)
     following = asyncio.create_task(reader.follow())
     await asyncio.to_thread(reader.call, lambda _: asyncio.sleep(0))  # there is a connection
-    yield app.judges(reader)
+    yield app.webhook_handlers(reader)
     following.cancel()
 
 
-def answered(judges: Mapping[str, Judge], timeout: str = "1s") -> tuple[int, Any]:
+def answered(judges: Mapping[str, WebhookHandler], timeout: str = "1s") -> tuple[int, Any]:
     """Return what the app says, called where this is called."""
     client = app.create_app(judges).test_client()
     path = f"{PATH}?timeout={timeout}"

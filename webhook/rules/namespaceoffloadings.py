@@ -13,8 +13,8 @@ from apis.objects import Key, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.validation import DeniedError
+from webhook import admission
 from webhook.admission import Admitted
-from webhook.rules import shape
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
@@ -297,4 +297,4 @@ def check_shape(obj: Object) -> None:
     Raises:
         MalformedError: something else is there than in a NamespaceOffloading.
     """
-    shape.fits(obj, _NamespaceOffloading, "NamespaceOffloading")
+    admission.check_struct(obj, _NamespaceOffloading, "NamespaceOffloading")

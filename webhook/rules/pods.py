@@ -1,24 +1,23 @@
-"""What an offloaded namespace asks of its pods. Pure: no I/O, no clock, no globals.
+"""What an offloaded namespace asks of its pods, and whether they stay as it asks. Pure.
 
-Source: docs/parity.md § 3.1; A-14 to A-19.
+Source: docs/parity.md § 3.1, 3.2; A-14 to A-19, A-23; SEC-D4, SEC-D5.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
-from apis import keys, nodeselector, objects, placement
+from apis import keys, naming, nodeselector, objects, placement, podfields, validation
 from apis.nodeselector import Term
-from apis.objects import Object, annotations
+from apis.objects import Object, annotations, is_terminating, labels
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import PlacementAnnotation
 from apis.validation import DeniedError
-from webhook import patch
-from webhook.admission import Admitted
-from webhook.patch import Operation, Path
-from webhook.rules import shape
+from webhook import admission
+from webhook.admission import Admitted, Operation, Path
 
 MAX_TERMS: Final = 100
 """Of a pod's required node affinity: the scheduler reads each for each node."""
@@ -110,13 +109,13 @@ def _note(
     before, added = PlacementAnnotation.parse(have), _added(changes)
     if before is not None and before.is_of(offloading):
         added |= before.added
-    new = PlacementAnnotation.by(offloading, added, _nodes_of(patch.applied(pod, changes)))
-    return patch.put(pod, _NOTE, str(new))
+    new = PlacementAnnotation.by(offloading, added, _nodes_of(admission.applied(pod, changes)))
+    return admission.put(pod, _NOTE, str(new))
 
 
 def _nodes_of(pod: Object) -> str | None:
     """Return the nodes of a pod that virtual nodes let in, in words; None without such nodes."""
-    required = patch.find(pod, REQUIRED) or []
+    required = admission.find(pod, REQUIRED) or []
     is_told = is_let_in(pod) and not nodeselector.excess(required)
     return nodeselector.text(required) if is_told else None
 
@@ -127,7 +126,7 @@ def _added(changes: list[Operation]) -> frozenset[str]:
 
 def is_let_in(pod: Object) -> bool:
     """Whether the taint of virtual nodes does not keep ``pod`` away from them."""
-    return placement.is_tolerated(placement.TAINT, patch.find(pod, _TOLERATIONS) or [])
+    return placement.is_tolerated(placement.TAINT, admission.find(pod, _TOLERATIONS) or [])
 
 
 def allowed_nodes(offloading: NamespaceOffloading) -> list[Term]:
@@ -170,15 +169,15 @@ def _is_pinned(pod: Object) -> bool:
 
     Anybody may write both, and gains nothing: virtual nodes are as far away as for others.
     """
-    required = patch.find(pod, REQUIRED) or []
+    required = admission.find(pod, REQUIRED) or []
     names_nodes = bool(required) and all(term.get("matchFields") for term in required)
     return names_nodes and bool(placement.is_pinned(pod))
 
 
 def _tolerate(pod: Object) -> list[Operation]:
-    if any(_covers(toleration) for toleration in patch.find(pod, _TOLERATIONS) or []):
+    if any(_covers(toleration) for toleration in admission.find(pod, _TOLERATIONS) or []):
         return []
-    return patch.append(pod, _TOLERATIONS, TOLERATION)
+    return admission.append(pod, _TOLERATIONS, TOLERATION)
 
 
 def keep_tolerations(old: Object, new: Object) -> Admitted:
@@ -191,25 +190,29 @@ def keep_tolerations(old: Object, new: Object) -> Admitted:
     """
     check_shape(old)
     check_shape(new)
-    have = patch.find(new, _TOLERATIONS) or []
+    have = admission.find(new, _TOLERATIONS) or []
     kept = set(map(objects.canonical, have))
     lost = [
         one
-        for one in patch.find(old, _TOLERATIONS) or []
+        for one in admission.find(old, _TOLERATIONS) or []
         if one.get("key") == keys.VIRTUAL_NODE_TAINT and objects.canonical(one) not in kept
     ]
     if not lost:
         return Admitted(verdict="unchanged: has its tolerations")
-    return Admitted(patch.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations")
+    return Admitted(
+        admission.put(new, _TOLERATIONS, [*have, *lost]), verdict="kept: its tolerations"
+    )
 
 
 def keep_affinity(old: Object, new: Object, offloading: NamespaceOffloading) -> list[Operation]:
     """Return what gives ``new`` the node affinity of ``old``, if it asks what that asked itself."""
     unbound = {name: value for name, value in new["spec"].items() if name != "nodeName"}
     pod = {**new, "spec": unbound}
-    judged = patch.applied(pod, offload(pod, offloading))
-    had = patch.find(old, REQUIRED)
-    return patch.put(new, REQUIRED, had) if had and patch.find(judged, REQUIRED) == had else []
+    judged = admission.applied(pod, offload(pod, offloading))
+    had = admission.find(old, REQUIRED)
+    return (
+        admission.put(new, REQUIRED, had) if had and admission.find(judged, REQUIRED) == had else []
+    )
 
 
 def keep_daemons_off(daemon_set: Object) -> Admitted:
@@ -220,11 +223,11 @@ def keep_daemons_off(daemon_set: Object) -> Admitted:
     Raises:
         MalformedError: no pod template.
     """
-    shape.fits(daemon_set, _DaemonSet, "DaemonSet")
+    admission.check_struct(daemon_set, _DaemonSet, "DaemonSet")
     terms = placement.daemons_on_virtual_nodes(daemon_set)
     if terms is None:
         return Admitted(verdict="unchanged: gets no pod on virtual nodes unasked")
-    changes = patch.put(daemon_set, ("spec", "template", *REQUIRED), terms)
+    changes = admission.put(daemon_set, ("spec", "template", *REQUIRED), terms)
     return Admitted(changes, verdict="kept off virtual nodes")
 
 
@@ -241,7 +244,7 @@ def _covers(toleration: Object) -> bool:
 def _require(pod: Object, terms: list[Term]) -> list[Operation]:
     if not terms:
         return []
-    have = patch.find(pod, REQUIRED) or []
+    have = admission.find(pod, REQUIRED) or []
     _check_own(have, terms)
     try:
         both = nodeselector.conjunction(have, terms, most_terms=MAX_TERMS, most_bytes=MAX_BYTES)
@@ -251,7 +254,7 @@ def _require(pod: Object, terms: list[Term]) -> list[Operation]:
             f"the namespace make {error}: shorten one or the other"
         )
         raise DeniedError(message) from error
-    return patch.put(pod, REQUIRED, both)
+    return admission.put(pod, REQUIRED, both)
 
 
 def _check_own(have: list[Term], terms: list[Term]) -> None:
@@ -334,4 +337,162 @@ def check_shape(pod: Object) -> None:
     Raises:
         MalformedError: something else is there than in a Pod.
     """
-    shape.fits(pod, _Pod, "Pod")
+    admission.check_struct(pod, _Pod, "Pod")
+
+
+# Whether a pod, as it will be stored, still goes only where its namespace lets it -----------------
+
+_SHOWN: Final = 3
+_MOST_COMPARED: Final = 50_000
+"""What a pod asks, times the virtual nodes: with more, a pod is not told that it has nowhere to go.
+
+An ordinary pod asks ten things, so that is 5,000 nodes. Source: docs/parity.md H8.
+"""
+
+
+def check_placement(
+    pod: Object, offloading: NamespaceOffloading, nodes: Iterable[Object]
+) -> Admitted:
+    """Admit a pod that has what the mutating webhook gave it; ``nodes`` are the virtual ones.
+
+    Raises:
+        DeniedError: another webhook took some of it away, the NamespaceOffloading was changed
+            between the two webhooks, or the pod names a node it may not go to.
+    """
+    check_shape(pod)
+    if name := pod["spec"].get("nodeName"):
+        node = next((one for one in nodes if objects.key_of(one).name == name), None)
+        return check_node(pod, offloading, node)
+    if changes := offload(pod, offloading):
+        field = changes[0]["path"].lstrip("/").removesuffix("/-").replace("/", ".")
+        raise DeniedError(f"{field}: {_lack(pod, offloading)}")
+    return Admitted(verdict="allowed: as it was judged")
+
+
+def _lack(pod: Object, offloading: NamespaceOffloading) -> str:
+    """Return why ``pod`` is not as ``offloading`` asks, and what to do about it."""
+    judged = PlacementAnnotation.of(pod)
+    if judged is not None and judged.is_of(offloading):
+        return (
+            "another webhook undid what the NamespaceOffloading asks for: let it leave that alone"
+        )
+    return (
+        "the pod is not as the NamespaceOffloading asks, which was changed while the pod was being "
+        "created: create the pod again in a moment"
+    )
+
+
+def warned(
+    admitted: Admitted,
+    pod: Object,
+    offloading: NamespaceOffloading,
+    nodes: Collection[Object],
+) -> Admitted:
+    """Return ``admitted``, of a new ``pod``, with what it is told: where it goes it would not run.
+
+    That it has nowhere to go is only known where no node of this cluster may take it.
+    """
+    is_forced = placement.is_forced(pod)
+    is_local = offloading.strategy is Strategy.LOCAL and not is_forced
+    if is_local or placed_otherwise(pod):
+        return admitted
+    is_remote = offloading.strategy is Strategy.REMOTE or is_forced
+    nowhere = _nowhere(admission.applied(pod, admitted.patch), nodes) if is_remote else ""
+    spec = pod["spec"]
+    warnings = (
+        podfields.refusal(spec),
+        podfields.unheeded(spec),
+        podfields.tokenless(pod, nodes),
+        nowhere,
+    )
+    told = [warning for warning in warnings if warning]
+    return replace(admitted, warnings=told) if told else admitted
+
+
+def check_node(pod: Object, offloading: NamespaceOffloading, node: Object | None) -> Admitted:
+    """Admit that ``pod`` goes to the virtual ``node``; None stands for a node of this cluster.
+
+    Raises:
+        DeniedError: the strategy or the cluster selector of the namespace excludes it.
+    """
+    if node is None:
+        return Admitted(verdict="allowed: a node of this cluster")
+    name = objects.key_of(node).name
+    is_forced = placement.is_forced(pod)
+    if offloading.strategy is Strategy.LOCAL and not is_forced:
+        message = (
+            f"spec.nodeName: {name} is virtual, and podOffloadingStrategy Local keeps pods here"
+        )
+        raise DeniedError(f"{message}: choose another node, or change the NamespaceOffloading")
+    if not _is_selected(node, offloading):
+        message = (
+            f"spec.nodeName: {name} is outside spec.clusterSelector of the NamespaceOffloading"
+        )
+        raise DeniedError(f"{message}: choose another node, or change the selector")
+    return Admitted(verdict="allowed: a selected virtual node")
+
+
+def _is_selected(node: Object, offloading: NamespaceOffloading) -> bool:
+    terms = selected_clusters(offloading)
+    try:
+        name = objects.key_of(node).name
+        return not terms or nodeselector.matches(terms, objects.labels(node), name)
+    except ValueError as error:
+        message = f"spec.clusterSelector of the NamespaceOffloading cannot be read: {error}"
+        raise DeniedError(f"{message}: correct it", code=500) from error
+
+
+def target(binding: Object) -> str:
+    """Return the node that a Binding names, empty for none."""
+    found = validation.struct(binding.get("target"), "target")
+    return validation.text(found.get("name"), "target.name")
+
+
+def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:
+    """Return what keeps ``pod`` off each of the ``virtual`` nodes; empty if one takes it now."""
+    nodes = list(virtual)
+    if _asked(pod) * len(nodes) > _MOST_COMPARED:
+        return ""
+    found: dict[str, str] = {}
+    for node in nodes:
+        obstacles = placement.obstacles(pod, node)
+        if not obstacles:
+            return ""
+        found[objects.key_of(node).name] = obstacles[0].text
+    if not found:
+        return "the pod has nowhere to go now: there is no virtual node"
+    told = [f"{name}: {found[name]}" for name in sorted(found)[:_SHOWN]]
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"the pod has nowhere to go now: {'; '.join(told)}{more}"
+
+
+def _asked(pod: Object) -> int:
+    """Return how much of ``pod`` is compared with each node."""
+    spec = pod["spec"]
+    lists = ("tolerations", "nodeSelector", "containers", "initContainers")
+    terms = admission.find(pod, REQUIRED) or []
+    return nodeselector.weight(terms) + sum(len(spec.get(name) or ()) for name in lists)
+
+
+# Which namespace gets the label that has its pods judged ------------------------------------------
+
+
+def enabled_namespace(namespace: Object, by: str) -> Object | None:
+    """Return the merge patch that labels ``namespace`` for the NamespaceOffloading of UID ``by``.
+
+    None where there is a label already, no matter who set it, or none is due. What is labelled so
+    is
+    marked, and anybody who keeps the label may take it back; it is written to what was read, or not
+    at all.
+    """
+    if keys.SCHEDULING_ENABLED in labels(namespace) or is_terminating(namespace):
+        return None
+    if naming.is_system(namespace["metadata"]["name"]):
+        return None
+    return {
+        "metadata": {
+            "labels": {keys.SCHEDULING_ENABLED: "true"},
+            "annotations": {keys.SCHEDULING_ENABLED_BY: by},
+            "resourceVersion": namespace["metadata"]["resourceVersion"],
+        }
+    }

@@ -1,6 +1,8 @@
-"""When a consumer's ShadowPod may be stored, and what may change later. Pure.
+"""What a consumer may have of a provider: ShadowPods, within its Quota, and its own pods. Pure.
 
-Source: docs/parity.md § 3.7, 3.8; SEC-A1 to SEC-A3, SEC-A7, SEC-A13.
+Nothing is booked here. Refused is what could not run on an empty quota; what has to wait for its
+turn is admitted, and the ShadowPod controller, which keeps the ledger, tells it why it waits.
+Source: docs/parity.md § 3.7, 3.8; SEC-A1 to SEC-A3, SEC-A7, SEC-A13, SEC-A23; X11.
 """
 
 import copy
@@ -8,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from apis import (
+    allowlist,
     keys,
     objects,
     ownership,
@@ -15,15 +18,15 @@ from apis import (
     podfields,
     podsecurity,
     providerpolicy,
+    quotas,
     validation,
 )
-from apis.objects import Key, Object, annotations, labels
+from apis.objects import Key, Kind, Object, annotations, labels
 from apis.providerpolicy import PodPolicy
+from apis.quotas import Demand, QuotaGrant
 from apis.validation import DeniedError
-from webhook import patch
-from webhook.admission import Admitted
-from webhook.patch import Operation
-from webhook.rules import quotas, shape
+from webhook import admission
+from webhook.admission import Admitted, Operation
 
 _CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
 _TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
@@ -40,9 +43,9 @@ def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
     spec = pod_spec(obj)
     changes: list[Operation] = []
     if is_enforced or keys.CREATOR_USER in labels(obj):
-        changes += patch.put(obj, _CREATOR, quotas.creator(user))
+        changes += admission.put(obj, _CREATOR, creator(user))
     if spec and spec.get(_TOKEN[-1]) is None:
-        changes += patch.put(obj, _TOKEN, value=False)
+        changes += admission.put(obj, _TOKEN, value=False)
     return Admitted(changes, verdict="completed" if changes else "unchanged")
 
 
@@ -98,7 +101,7 @@ def check_create(
 def _judge(obj: Object, policy: PodPolicy) -> None:
     _judge_notes(obj, policy)
     podfields.judge(pod_spec(obj), policy)
-    quotas.demand(pod_spec(obj))
+    demand_of(pod_spec(obj))
 
 
 def _judge_notes(obj: Object, policy: PodPolicy) -> None:
@@ -163,15 +166,15 @@ def check_creator(old: Object, new: Object, user: str) -> None:
     Raises:
         DeniedError: it is not.
     """
-    shape.check(old, "ShadowPod")
-    shape.check(new, "ShadowPod")
+    admission.check_object(old, "ShadowPod")
+    admission.check_object(new, "ShadowPod")
     key = keys.CREATOR_USER
     made_by = labels(old).get(key)
     if made_by != labels(new).get(key):
         raise DeniedError(f"metadata.labels: {key} cannot be changed: leave it as it was")
     if _told(old) == _told(new):
         return
-    if made_by is None or made_by != quotas.creator(user):
+    if made_by is None or made_by != creator(user):
         message = f"metadata.labels: {key} is {made_by!r}, and user {user!r} is another"
         raise DeniedError(f"{message}: let its creator change it")
 
@@ -191,7 +194,7 @@ def judged_creator(obj: Object) -> str:
 
 def pod_spec(obj: Object) -> Object:
     """Return ``spec.pod``, {} if it is absent."""
-    shape.check(obj, "ShadowPod")
+    admission.check_object(obj, "ShadowPod")
     return validation.struct(objects.spec(obj).get("pod"), "spec.pod")
 
 
@@ -216,3 +219,111 @@ def _fixed(spec: Object) -> Object:
 def _changed(before: Object, after: Object) -> str:
     names = sorted(before.keys() | after.keys())
     return next((name for name in names if before.get(name) != after.get(name)), "")
+
+
+# Quotas -------------------------------------------------------------------------------------------
+
+UNREADABLE: Final = 500
+
+
+def creator(user: str) -> str:
+    """Return the value of the label that says who ``user`` is.
+
+    Raises:
+        DeniedError: no label can say so.
+    """
+    escaped = quotas.label(user)
+    if not escaped or len(escaped) > quotas.MAX_LABEL:
+        takes = f"metadata.labels: {keys.CREATOR_USER} takes 1 to {quotas.MAX_LABEL} characters"
+        raise DeniedError(f"{takes}, not the user name {user!r}: use a shorter one")
+    return escaped
+
+
+def quota_of(found: Iterable[Object], label: str) -> Object:
+    """Return the Quota whose user is ``label``.
+
+    Raises:
+        DeniedError: the user has no Quota.
+    """
+    quota = quotas.first(found, label)
+    if quota is None:
+        raise DeniedError(quotas.missing(label).message)
+    return quota
+
+
+def demand_of(spec: Object) -> Demand:
+    """Return what a pod of the PodSpec ``spec`` takes, whether anybody counts it or not.
+
+    Raises:
+        DeniedError: an amount cannot be read; the message names the field.
+    Source: docs/parity.md SEC-A13.
+    """
+    try:
+        return Demand.of(spec)
+    except ValueError as error:
+        raise DeniedError(str(error), code=validation.INVALID) from error
+
+
+def check_quota(spec: Object, quota: Object) -> None:
+    """Refuse the PodSpec ``spec`` where it would not fit ``quota`` if nothing else ran.
+
+    Raises:
+        DeniedError: the message names resource, what is asked for, and what there is.
+    """
+    wanted = demand_of(spec)
+    try:
+        grant = QuotaGrant.parse(quota)
+    except ValueError as error:
+        message = f"{error}: the provider has to correct it"
+        raise DeniedError(message, code=UNREADABLE) from error
+    refused = quotas.never(grant, wanted)
+    if refused is not None:
+        raise DeniedError(refused.message)
+
+
+# What a consumer does in its twin namespaces: reach into pods, write annotations ------------------
+
+
+def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str]) -> bool:
+    """Whether the consumer that ``namespace`` is a twin of asks: by name, or by a kubelet's group.
+
+    Source: docs/parity.md § 2.5, certificates.
+    """
+    consumer = ownership.consumer_of(namespace)
+    return bool(consumer) and (user == consumer or consumer in groups)
+
+
+def check_connection(pod: Object | None, subresource: str) -> Admitted:
+    """Admit that a consumer reaches into ``pod``.
+
+    Raises:
+        DeniedError: somebody of the provider put it there.
+    """
+    if pod is None:
+        return Admitted(verdict="allowed: no such pod")
+    owner = objects.controller_of(pod) or {}
+    group = str(owner.get("apiVersion")).partition("/")[0]
+    if (group, owner.get("kind")) == (keys.SHADOW_POD.group, keys.SHADOW_POD.kind):
+        return Admitted(verdict="allowed: of a ShadowPod")
+    message = f"{subresource}: the pod is not of a ShadowPod, so it is the provider's own"
+    raise DeniedError(f"{message}: choose one that was offloaded, or ask the provider")
+
+
+def without_orders(kind: Kind, new: Object, old: Object, namespace: Object) -> Admitted:
+    """Take the annotations off that programs of the provider obey, but those that were there.
+
+    ``old`` is {} of an object that is created.
+    """
+    wanted, had = objects.annotations(new), objects.annotations(old) if old else {}
+    listed = objects.annotations(namespace).get(keys.OFFERED_ANNOTATION_DOMAINS, "")
+    gone = allowlist.refused(kind, wanted, had, filter(None, listed.split(",")))
+    if not gone:
+        return Admitted(verdict="unchanged: no order")
+    kept = {name: value for name, value in wanted.items() if name not in gone}
+    kept |= {name: had[name] for name in gone & had.keys()}
+    warning = (
+        f"metadata.annotations: {', '.join(sorted(gone))} left out: programs of the provider may "
+        "obey that, ask it for annotationDomains of its ProviderPolicy"
+    )
+    changes = admission.put(new, ("metadata", "annotations"), kept)
+    return Admitted(changes, [warning], "changed: left out what programs obey")

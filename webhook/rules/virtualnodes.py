@@ -9,10 +9,8 @@ from typing import Final
 from apis import keys, objects, quotas, resources, slices, validation
 from apis.objects import Key, Object, key_of, labels
 from apis.validation import DeniedError
-from webhook import patch
-from webhook.admission import Admitted
-from webhook.patch import Operation
-from webhook.rules import shape
+from webhook import admission
+from webhook.admission import Admitted, Operation
 
 _LISTS: Final = ("labelsNotReflected", "annotationsNotReflected")
 _FLAGS: Final = ("createNode", "disableNetworkCheck")
@@ -24,7 +22,7 @@ def template_key(obj: Object) -> Key:
     Raises:
         DeniedError: one outside our namespace, where not only administrators write.
     """
-    shape.check(obj, "VirtualNode")
+    admission.check_object(obj, "VirtualNode")
     path = "spec.vkOptionsTemplateRef"
     reference = validation.struct(objects.spec(obj).get("vkOptionsTemplateRef"), path)
     namespace = validation.text(reference.get("namespace"), f"{path}.namespace")
@@ -73,8 +71,8 @@ def _union(have: Object, options: Object, name: str) -> list[str]:
 
 def _put(obj: Object, filled: Object) -> list[Operation]:
     if obj.get("spec") is None:
-        return patch.put(obj, ("spec",), filled) if filled else []
-    found = (patch.put(obj, ("spec", name), value) for name, value in filled.items())
+        return admission.put(obj, ("spec",), filled) if filled else []
+    found = (admission.put(obj, ("spec", name), value) for name, value in filled.items())
     return [operation for part in found for operation in part]
 
 
@@ -116,8 +114,8 @@ def check_update(old: Object, new: Object) -> Admitted:
         DeniedError: it says itself what is to run, refers to a template elsewhere, or offers what
             is no amount.
     """
-    shape.check(old, "VirtualNode")
-    shape.check(new, "VirtualNode")
+    admission.check_object(old, "VirtualNode")
+    admission.check_object(new, "VirtualNode")
     before, after = objects.spec(old), objects.spec(new)
     _check_template(before, new)
     _check_amounts(before, new)
@@ -148,7 +146,7 @@ def _check_amounts(before: Object, obj: Object) -> None:
 
 def slice_key(obj: Object) -> Key | None:
     """Return the ResourceSlice whose share ``obj`` is; None if it names none."""
-    shape.check(obj, "VirtualNode")
+    admission.check_object(obj, "VirtualNode")
     name = slices.of_virtual_node(obj)
     return Key(obj["metadata"].get("namespace") or "", name) if name else None
 

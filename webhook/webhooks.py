@@ -2,16 +2,14 @@
 
 The configurations in ``manifests/31-webhook-configurations`` are made of it, by
 ``python3 -m tests.manifests.webhooks``; ``webhook.app`` has the handler of each path.
-Source: Kubernetes, "Dynamic Admission Control".
+Source: Kubernetes, "Dynamic Admission Control", matchConditions.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-from apis import keys, ownership
+from apis import allowlist, keys, ownership
 from apis.objects import Kind
-from webhook import when
-from webhook.when import Condition
 
 
 @dataclass(frozen=True)
@@ -21,6 +19,16 @@ class Selector:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MatchCondition:
+    """What a request fulfils, or the webhook is not asked."""
+
+    name: str
+    cel: str
+    why: str = ""
+    """A comment."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,7 @@ class Row:
     """Empty is the object itself."""
     spaces: tuple[Selector, ...] = ()
     """In which namespaces it is asked; empty for all."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[MatchCondition, ...] = ()
     timeout_s: int = 3
     writes: bool = False
     """Whether it writes something itself, which a dry run leaves out."""
@@ -50,6 +58,204 @@ class Row:
         """Return whether its answer may have a patch."""
         return self.path.startswith("/mutate/")
 
+
+# When the API server asks: match conditions in CEL ------------------------------------------------
+
+IS_NOT_A_MIRROR_POD: Final = MatchCondition(
+    "is-not-a-mirror-pod",
+    """\
+request.userInfo.username != 'system:node:' + object.spec.?nodeName.orValue('') ||
+!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}))""",
+    why=(
+        "A static pod runs already, and refusing its mirror would only hide it. The node itself "
+        "makes that: anybody may write the annotation."
+    ),
+)
+MAY_GO_TO_VIRTUAL_NODES: Final = MatchCondition(
+    "may-go-to-virtual-nodes",
+    """\
+has(object.spec.runtimeClassName) || object.spec.?tolerations.orValue([]).exists(one,
+one.?key.orValue('') in ['', 'virtual-node.liqo.io/not-allowed'])""",
+)
+LOSES_WHAT_WAS_ADDED: Final = MatchCondition(
+    "loses-what-was-added",
+    """\
+(oldObject.metadata.?annotations[?'pyliqo.io/placement'].orValue('').contains('nodeAffinity') &&
+object.spec.?affinity != oldObject.spec.?affinity) ||
+oldObject.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==
+'virtual-node.liqo.io/not-allowed') &&
+!object.spec.?tolerations.orValue([]).exists(one, one.?key.orValue('') ==
+'virtual-node.liqo.io/not-allowed')""",
+)
+IS_A_NEW_TEMPLATE: Final = MatchCondition(
+    "is-a-new-template",
+    """\
+request.operation == 'CREATE' || object.spec.template != oldObject.spec.template""",
+    why="A change of anything else makes no new generation for us.",
+)
+TOLERATES_VIRTUAL_NODES: Final = MatchCondition(
+    "tolerates-virtual-nodes",
+    """\
+object.spec.template.?spec.?tolerations.orValue([]).exists(one,
+one.?key.orValue('') in ['', 'virtual-node.liqo.io/not-allowed'])""",
+)
+DOES_NOT_OPT_IN: Final = MatchCondition(
+    "does-not-opt-in",
+    """\
+object.metadata.?labels[?'pyliqo.io/on-virtual-nodes'].orValue('') != 'true'""",
+)
+IS_NOT_COMPLETE: Final = MatchCondition(
+    "is-not-complete",
+    """\
+object.metadata.?labels[?'liqo.io/creator-user'].orValue('') != request.userInfo.username ||
+type(object.?spec.?pod.?automountServiceAccountToken.orValue(dyn(0))) != bool""",
+    why=(
+        "Virtual kubelets learn the label from the first answer and send it with the next "
+        "ShadowPods. A label can equal a user name only where nothing in that would have to be "
+        "escaped."
+    ),
+)
+HAS_NO_LABEL: Final = MatchCondition(
+    "has-no-label",
+    """\
+!has(object.metadata.labels) || !('liqo.io/remote-cluster-id' in object.metadata.labels)""",
+)
+IS_OF_THIS_CLUSTER: Final = MatchCondition(
+    "is-of-this-cluster",
+    """\
+!('liqo.io' in request.userInfo.?groups.orValue([])) &&
+!('liqo.io/replicated' in object.metadata.?labels.orValue({}))""",
+)
+SAYS_NOTHING_OF_A_VIRTUAL_NODE: Final = MatchCondition(
+    "says-nothing-of-a-virtual-node",
+    """\
+!('liqo.io/create-virtual-node' in object.metadata.?annotations.orValue({}))""",
+)
+LABEL_DIFFERS: Final = MatchCondition(
+    "label-differs",
+    """\
+!has(object.metadata.labels) || !('liqo.io/remote-cluster-id' in object.metadata.labels) ||
+!has(object.spec) || !has(object.spec.clusterID) ||
+object.metadata.labels['liqo.io/remote-cluster-id'] != object.spec.clusterID""",
+)
+IS_NOT_LOCAL: Final = MatchCondition(
+    "is-not-local",
+    """\
+object.?spec.?podOffloadingStrategy.orValue('') != 'Local'""",
+    why="The first pods of the others need no webhook.",
+)
+CHANGES_ITS_SPEC: Final = MatchCondition(
+    "is-a-change",
+    """\
+request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) ||
+object.spec != oldObject.spec""",
+    why="Finalizers and labels come and go without us.",
+)
+CHANGES_SPEC_OR_ANNOTATIONS: Final = MatchCondition(
+    "is-a-change",
+    """\
+request.operation == 'CREATE' || object.?spec != oldObject.?spec ||
+object.metadata.?annotations != oldObject.metadata.?annotations""",
+    why="Finalizers and labels come and go without us: a namespace ends while nobody answers.",
+)
+CHANGES_WHAT_IS_JUDGED: Final = MatchCondition(
+    "is-a-change",
+    """\
+request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) ||
+object.spec != oldObject.spec ||
+has(object.metadata.labels) != has(oldObject.metadata.labels) ||
+(has(object.metadata.labels) && object.metadata.labels != oldObject.metadata.labels) ||
+has(object.metadata.annotations) != has(oldObject.metadata.annotations) ||
+(has(object.metadata.annotations) &&
+object.metadata.annotations != oldObject.metadata.annotations) ||
+((object.metadata.?finalizers != oldObject.metadata.?finalizers ||
+object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences) &&
+!request.userInfo.?groups.orValue([]).exists(one, one.startsWith('system:') &&
+one != 'system:authenticated'))""",
+    why="Finalizers and owners come and go without us, where a consumer does not add them.",
+)
+IS_NEW_OR_A_CONSUMERS_CHANGE: Final = MatchCondition(
+    "is-new-or-a-consumers-change",
+    """\
+request.operation == 'CREATE' ||
+(has(request.userInfo.groups) && 'liqo.io' in request.userInfo.groups)""",
+)
+CHANGES_SPEC_OR_LABELS: Final = MatchCondition(
+    "is-a-change",
+    """\
+request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) ||
+object.spec != oldObject.spec ||
+has(object.metadata.labels) != has(oldObject.metadata.labels) ||
+(has(object.metadata.labels) && object.metadata.labels != oldObject.metadata.labels)""",
+    why="Finalizers come and go without us.",
+)
+IS_NOT_AS_IT_WAS_JUDGED: Final = MatchCondition(
+    "is-not-as-it-was-judged",
+    """\
+(has(object.spec.nodeName) && object.spec.nodeName != '') ||
+has(object.spec.runtimeClassName) ||
+!object.spec.?tolerations.orValue([]).exists(one,
+one.?key.orValue('') == 'virtual-node.liqo.io/not-allowed' &&
+one.?operator.orValue('') == 'Exists' &&
+one.?effect.orValue('') == 'NoExecute' && !has(one.tolerationSeconds)) ||
+object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution
+.?nodeSelectorTerms
+.orValue([]).size() > 16 ||
+object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution
+.?nodeSelectorTerms
+.orValue([]).exists(term, has(term.matchFields) || !has(term.matchExpressions) ||
+term.matchExpressions.size() > 16) ||
+!object.metadata.?annotations[?'pyliqo.io/placement'].orValue('').endsWith(
+' nodes="' +
+object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution
+.?nodeSelectorTerms
+.orValue([]).map(term, term.matchExpressions.map(one, one.key + ' ' + one.operator +
+(has(one.values) ? ' ' + one.values.join(',') : '')).join(' and ')).join(' or ') + '"')""",
+    why=(
+        "What pod.mutate.liqo.io has placed says which node affinity it had then, in words. If it "
+        "has it still, and the toleration, nobody has undone anything. More than 16 terms, or "
+        "requirements in one, are too much for an expression, and one that fails would let the "
+        "pod pass unasked."
+    ),
+)
+MAY_GO_OR_IS_BOUND: Final = MatchCondition(
+    "may-go-to-virtual-nodes",
+    """\
+has(object.spec.runtimeClassName) || object.spec.?nodeName.orValue('') != '' ||
+object.spec.?tolerations.orValue([]).exists(one,
+one.?key.orValue('') in ['', 'virtual-node.liqo.io/not-allowed'])""",
+)
+IS_NOT_BY_THE_SCHEDULER: Final = MatchCondition(
+    "is-not-by-the-scheduler",
+    """\
+request.userInfo.username != 'system:kube-scheduler'""",
+)
+IS_NOT_OF_THIS_CLUSTER: Final = MatchCondition(
+    "is-not-of-this-cluster",
+    """\
+!request.userInfo.?groups.orValue([]).exists(one,
+one.startsWith('system:') && one != 'system:authenticated')""",
+    why=(
+        "No certificate of a consumer has a group of Kubernetes' own, but the one of all who "
+        "logged in."
+    ),
+)
+
+
+def has_orders(kind: Kind) -> MatchCondition:
+    """Return whether an object of ``kind`` gets an annotation of those in ``orders.OF_KIND``."""
+    return MatchCondition(
+        "has-annotations-that-programs-obey",
+        f"""\
+object.metadata.?annotations.orValue({{}}).exists(name,
+!(request.operation == 'UPDATE' &&
+oldObject.metadata.?annotations[?name] == optional.of(object.metadata.annotations[name])) &&
+name.matches('{allowlist.OF_KIND[kind]}') &&
+!name.matches('{allowlist.PLAIN}'))""",
+    )
+
+
+# The webhooks -------------------------------------------------------------------------------------
 
 _CREATE: Final = frozenset({"CREATE"})
 _UPDATE: Final = frozenset({"UPDATE"})
@@ -87,7 +293,7 @@ WEBHOOKS: Final = (
             "a pod that nobody looked at could run in a cluster where its owner does not want it."
         ),
         spaces=_OFFLOADED,
-        conditions=(when.IS_NOT_A_MIRROR_POD,),
+        conditions=(IS_NOT_A_MIRROR_POD,),
     ),
     Row(
         "pod-local.mutate.liqo.io",
@@ -101,7 +307,7 @@ WEBHOOKS: Final = (
         is_needed=False,
         why="no virtual kubelet runs pods of such a namespace.",
         spaces=_LOCAL,
-        conditions=(when.MAY_GO_TO_VIRTUAL_NODES,),
+        conditions=(MAY_GO_TO_VIRTUAL_NODES,),
         timeout_s=1,
     ),
     Row(
@@ -117,7 +323,7 @@ WEBHOOKS: Final = (
         is_needed=False,
         why="without it the API server refuses the change by itself.",
         spaces=_JUDGED,
-        conditions=(when.LOSES_WHAT_WAS_ADDED,),
+        conditions=(LOSES_WHAT_WAS_ADDED,),
     ),
     Row(
         "daemonset.mutate.liqo.io",
@@ -131,9 +337,9 @@ WEBHOOKS: Final = (
         is_needed=False,
         why=("a cluster's own DaemonSets never wait for us; `liqoctl info` names what was missed."),
         conditions=(
-            when.IS_A_NEW_TEMPLATE,
-            when.DOES_NOT_OPT_IN,
-            when.TOLERATES_VIRTUAL_NODES,
+            IS_A_NEW_TEMPLATE,
+            DOES_NOT_OPT_IN,
+            TOLERATES_VIRTUAL_NODES,
         ),
         timeout_s=2,
     ),
@@ -153,7 +359,7 @@ WEBHOOKS: Final = (
             "Who created a ShadowPod is what the API server says, and no token is mounted unasked."
         ),
         why="on the provider a quota is accounted by that name.",
-        conditions=(when.IS_NOT_COMPLETE,),
+        conditions=(IS_NOT_COMPLETE,),
     ),
     Row(
         "tenant.mutate.liqo.io",
@@ -161,7 +367,7 @@ WEBHOOKS: Final = (
         keys.TENANT,
         _BOTH,
         about="Tenants are found by the label of their consumer.",
-        conditions=(when.CHANGES_SPEC_OR_LABELS, when.HAS_NO_LABEL),
+        conditions=(CHANGES_SPEC_OR_LABELS, HAS_NO_LABEL),
     ),
     Row(
         "resourceslice.mutate.liqo.io",
@@ -173,8 +379,8 @@ WEBHOOKS: Final = (
             "does not."
         ),
         conditions=(
-            when.IS_OF_THIS_CLUSTER,
-            when.SAYS_NOTHING_OF_A_VIRTUAL_NODE,
+            IS_OF_THIS_CLUSTER,
+            SAYS_NOTHING_OF_A_VIRTUAL_NODE,
         ),
     ),
     Row(
@@ -183,7 +389,7 @@ WEBHOOKS: Final = (
         keys.FOREIGN_CLUSTER,
         _BOTH,
         about="ForeignClusters are found by a label, which always says what the spec says.",
-        conditions=(when.CHANGES_SPEC_OR_LABELS, when.LABEL_DIFFERS),
+        conditions=(CHANGES_SPEC_OR_LABELS, LABEL_DIFFERS),
     ),
     *(
         Row(
@@ -198,7 +404,7 @@ WEBHOOKS: Final = (
             is_needed=False,
             why="policy liqo-consumers refuses then what would have been taken off.",
             spaces=_TWINS,
-            conditions=(when.IS_NOT_OF_THIS_CLUSTER, when.has_orders(kind)),
+            conditions=(IS_NOT_OF_THIS_CLUSTER, has_orders(kind)),
         )
         for path, kind in ORDERED.items()
     ),
@@ -207,7 +413,7 @@ WEBHOOKS: Final = (
         "/validate/namespace-offloading",
         keys.NAMESPACE_OFFLOADING,
         _BOTH,
-        conditions=(when.CHANGES_SPEC_OR_ANNOTATIONS,),
+        conditions=(CHANGES_SPEC_OR_ANNOTATIONS,),
         timeout_s=5,
     ),
     Row(
@@ -226,7 +432,7 @@ WEBHOOKS: Final = (
             "the controllers label the namespace a moment later; and no user is told the path "
             "that failed."
         ),
-        conditions=(when.IS_NOT_LOCAL,),
+        conditions=(IS_NOT_LOCAL,),
         writes=True,
     ),
     Row(
@@ -237,7 +443,7 @@ WEBHOOKS: Final = (
         about=(
             "What runs for a virtual node is an administrator's choice, and its name is a node's."
         ),
-        conditions=(when.CHANGES_ITS_SPEC,),
+        conditions=(CHANGES_ITS_SPEC,),
         timeout_s=5,
     ),
     Row(
@@ -247,7 +453,7 @@ WEBHOOKS: Final = (
         _BOTH,
         about="What consumers may run here. Deletions are never judged.",
         why="this is where the provider says no to what a consumer must not run.",
-        conditions=(when.CHANGES_WHAT_IS_JUDGED,),
+        conditions=(CHANGES_WHAT_IS_JUDGED,),
         timeout_s=5,
     ),
     Row(
@@ -256,7 +462,7 @@ WEBHOOKS: Final = (
         keys.RESOURCE_SLICE,
         _BOTH,
         about="Slices become nodes of their name; consumers do not uncordon themselves.",
-        conditions=(when.IS_NEW_OR_A_CONSUMERS_CHANGE,),
+        conditions=(IS_NEW_OR_A_CONSUMERS_CHANGE,),
         timeout_s=5,
     ),
     Row(
@@ -265,7 +471,7 @@ WEBHOOKS: Final = (
         keys.TENANT,
         _BOTH,
         about="A consumer's name becomes a user and a group here.",
-        conditions=(when.CHANGES_SPEC_OR_LABELS,),
+        conditions=(CHANGES_SPEC_OR_LABELS,),
         timeout_s=5,
     ),
     Row(
@@ -278,8 +484,8 @@ WEBHOOKS: Final = (
         why="pod.mutate.liqo.io has judged the pod, and it never passes unasked.",
         spaces=_OFFLOADED,
         conditions=(
-            when.IS_NOT_AS_IT_WAS_JUDGED,
-            when.IS_NOT_A_MIRROR_POD,
+            IS_NOT_AS_IT_WAS_JUDGED,
+            IS_NOT_A_MIRROR_POD,
         ),
     ),
     Row(
@@ -295,8 +501,8 @@ WEBHOOKS: Final = (
         why="no virtual kubelet runs pods of such a namespace.",
         spaces=_LOCAL,
         conditions=(
-            when.MAY_GO_OR_IS_BOUND,
-            when.IS_NOT_A_MIRROR_POD,
+            MAY_GO_OR_IS_BOUND,
+            IS_NOT_A_MIRROR_POD,
         ),
         timeout_s=1,
     ),
@@ -313,7 +519,7 @@ WEBHOOKS: Final = (
         why="a virtual kubelet runs only what the NamespaceOffloading of the namespace allows.",
         subresources=("binding",),
         spaces=_JUDGED,
-        conditions=(when.IS_NOT_BY_THE_SCHEDULER,),
+        conditions=(IS_NOT_BY_THE_SCHEDULER,),
     ),
     Row(
         "pod-connection.validate.liqo.io",
@@ -329,7 +535,7 @@ WEBHOOKS: Final = (
         ),
         subresources=("attach", "exec", "portforward"),
         spaces=_TWINS,
-        conditions=(when.IS_NOT_OF_THIS_CLUSTER,),
+        conditions=(IS_NOT_OF_THIS_CLUSTER,),
     ),
 )
 
