@@ -20,26 +20,42 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.controller import Runner, WatchSource
 from kube.events import EventRecorder
+from kube.flags import flag
 from kube.informer import Change, Informer
 from kube.process import HEALTH_PORT, Process
 
 NOT_RENEWED: Final = "CertificateNotRenewed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CertsOptions:
     """What the command line says."""
 
-    kubeconfig: Path | None
-    rotation: rotation.RotationOptions
-    health_port: int
-    metrics_address: ListenAddress | None
-    json_logs: bool | None
+    kubeconfig: Path | None = flag(
+        "kubeconfig file; without it this pod's own identity", "--kubeconfig", type=Path
+    )
+    namespace: str = flag(
+        "where the Secrets and the webhook's Service are (%(default)s)",
+        "--namespace",
+        default=keys.LIQO_NAMESPACE,
+    )
+    health_port: int = flag(
+        "port of /healthz, /livez and /readyz (%(default)s)",
+        "--health-port",
+        type=int,
+        default=HEALTH_PORT,
+    )
+    metrics_address: ListenAddress | None = flags.metrics()
+    json_logs: bool | None = flag(
+        "JSON log lines; by default unless standard error is a terminal",
+        "--json-logs",
+        action=flags.ON_OFF,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Keep the certificates until SIGTERM; return the exit status."""
-    settings = _settings(argv)
+    settings = _options(argv)
     return process.run(
         functools.partial(_serve, settings),
         name="certs",
@@ -54,7 +70,7 @@ async def _serve(settings: CertsOptions, daemon: Process) -> None:
         client.connect(settings.kubeconfig, user_agent=agent) as live,
         metricsserver.served(settings.metrics_address, live),
     ):
-        await follow(live, settings.rotation, daemon)
+        await follow(live, rotation.RotationOptions(namespace=settings.namespace), daemon)
 
 
 async def follow(
@@ -114,36 +130,9 @@ def _always(key: Key) -> Callable[[Change[Any]], Iterable[Key]]:
     return keys_of
 
 
-def _settings(argv: Sequence[str] | None) -> CertsOptions:
+def _options(argv: Sequence[str] | None) -> CertsOptions:
     parser = argparse.ArgumentParser(prog="python3 -m certs", description=__doc__)
-    parser.add_argument(
-        "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
-    )
-    parser.add_argument(
-        "--namespace",
-        default=keys.LIQO_NAMESPACE,
-        help="where the Secrets and the webhook's Service are (%(default)s)",
-    )
-    parser.add_argument(
-        "--health-port",
-        type=int,
-        default=HEALTH_PORT,
-        help="port of /healthz, /livez and /readyz (%(default)s)",
-    )
-    flags.add_metrics(parser)
-    parser.add_argument(
-        "--json-logs",
-        action=argparse.BooleanOptionalAction,
-        help="JSON log lines; by default unless standard error is a terminal",
-    )
-    given = parser.parse_args(argv)
-    return CertsOptions(
-        kubeconfig=given.kubeconfig,
-        rotation=rotation.RotationOptions(namespace=given.namespace),
-        health_port=given.health_port,
-        metrics_address=given.metrics_address,
-        json_logs=given.json_logs,
-    )
+    return flags.parsed(parser, CertsOptions, argv)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
 import argparse
 import asyncio
 import functools
-import ipaddress
 import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,12 +42,12 @@ from controllers.peers import podnetworks
 from controllers.peers.clusterprofile import reconciler as clusterprofile
 from controllers.peers.foreigncluster import reconciler as foreigncluster
 from controllers.peers.replication import peers as replication
-from kube import client, clock, process
-from kube import flags as shared
+from kube import client, clock, flags, process
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
 from kube.cluster import LeaderOnlyCluster
 from kube.events import EventRecorder
+from kube.flags import ON_OFF, flag
 from kube.lease import Election
 from kube.process import Process
 
@@ -157,150 +156,65 @@ CONTROLLERS: Final[tuple[Controller, ...]] = (
 # The flags, validated once ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ControllerOptions:
     """What the flags and the environment say."""
 
-    kubeconfig: Path | None
-    namespace: str
-    identity: str
-    health_port: int
-    metrics_address: ListenAddress | None
-    leader_elect: bool
-    address: str
-    ca: Path | None
-    is_trusted: bool
+    kubeconfig: Path | None = flag(
+        "default: $KUBECONFIG, else the service account of this pod",
+        "--kubeconfig",
+        env="KUBECONFIG",
+        type=Path,
+    )
+    namespace: str = flag(
+        "where the cluster ID, the default template and the lease are (default: %(default)s)",
+        "--liqo-namespace",
+        env="POD_NAMESPACE",
+        default=keys.LIQO_NAMESPACE,
+    )
+    health_port: int = flag("", "--health-port", type=int, default=process.HEALTH_PORT)
+    metrics_address: ListenAddress | None = flags.metrics()
+    leader_elect: bool = flag(
+        "only one of several replicas works at a time",
+        "--leader-elect",
+        action=ON_OFF,
+        default=True,
+    )
     limits: Limits
+    address: str = flag(
+        "where peers reach this cluster's API server (default: a control-plane node, 6443)",
+        "--api-server-address-override",
+        default="",
+    )
+    ca: Path | None = flag(
+        "file with the CA that peers verify it by (default: that of this process)",
+        "--ca-override",
+        type=Path,
+    )
+    is_trusted: bool = flag(
+        "its certificate is publicly trusted: peers are given no CA",
+        "--trusted-ca",
+        action="store_true",
+        default=False,
+    )
     standard: GrantDefaults
+    identity: str
 
 
 def parse(argv: Sequence[str] | None, environment: Mapping[str, str]) -> ControllerOptions:
     """Return what ``argv`` and the environment say; end the process with 2 if it is nonsense."""
-    given = vars(_parser(environment).parse_args(argv))
-    limits = Limits(**{each.name: given.pop(each.name) for each in fields(Limits)})
-    standard = GrantDefaults(**{each.name: given.pop(each.name) for each in fields(GrantDefaults)})
-    identity = environment.get("POD_NAME") or socket.gethostname()
-    return ControllerOptions(identity=identity, limits=limits, standard=standard, **given)
-
-
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m controllers", description="All cluster-wide loops of one cluster."
     )
-    _add_surroundings(parser, environment)
-    _add_loops(parser)
-    _add_entrance(parser)
+    flags.add(parser, ControllerOptions, environment)
+    flags.add(parser, Limits)
     _add_grants(parser)
-    return parser
-
-
-def _add_surroundings(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
-    """Add where this process is, and how it shows that it works."""
-    kubeconfig = environment.get("KUBECONFIG")
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        default=Path(kubeconfig) if kubeconfig else None,
-        help="default: $KUBECONFIG, else the service account of this pod",
-    )
-    parser.add_argument(
-        "--liqo-namespace",
-        dest="namespace",
-        default=environment.get("POD_NAMESPACE", keys.LIQO_NAMESPACE),
-        help="where the cluster ID, the default template and the lease are (default: %(default)s)",
-    )
-    parser.add_argument("--health-port", type=int, default=process.HEALTH_PORT)
-    shared.add_metrics(parser)
-    parser.add_argument(
-        "--leader-elect",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="only one of several replicas works at a time",
-    )
-
-
-def _add_loops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--shadow-pod-ctrl-workers", dest="shadow_pod_workers", type=_count, default=10
-    )
-    parser.add_argument(
-        "--workers",
-        type=_count,
-        default=2,
-        help="of every other loop; of NamespaceOffloadings 16 or more (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--enable-resource-enforcement",
-        dest="is_enforced",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
-    )
-    parser.add_argument(
-        "--enable-node-failure-controller",
-        dest="is_node_failure_handled",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="delete Pods by force that end on a node that is not Ready (%(default)s)",
-    )
-    parser.add_argument(
-        "--cluster-profiles",
-        dest="makes_profiles",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="keep a ClusterProfile (multicluster.x-k8s.io) for each peer (%(default)s)",
-    )
-    parser.add_argument(
-        "--real-storage-class-name",
-        dest="real_storage_class",
-        default="",
-        help="of claims of the class liqo on this cluster's nodes (default: the default class)",
-    )
-    parser.add_argument(
-        "--service-cidr",
-        dest="service_cidrs",
-        type=_networks,
-        default=(),
-        metavar="NETWORK,...",
-        help="of this cluster's Services, which no consumer's endpoint may be in; ServiceCIDRs, "
-        "which Kubernetes 1.33 and later have, need no flag",
-    )
-    parser.add_argument(
-        "--pod-cidr",
-        dest="pod_cidrs",
-        type=_networks,
-        default=(),
-        metavar="NETWORK,...",
-        help="of this cluster's pods, for peers (default: the podCIDRs of its Nodes)",
-    )
-    parser.add_argument(
-        "--ip-fabric",
-        dest="has_fabric",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="consumers' endpoints are reached as the Configurations of networking.liqo.io say",
-    )
-
-
-def _add_entrance(parser: argparse.ArgumentParser) -> None:
-    """Add where peers find this cluster's API server, and what they verify it by."""
-    parser.add_argument(
-        "--api-server-address-override",
-        dest="address",
-        default="",
-        help="where peers reach this cluster's API server (default: a control-plane node, 6443)",
-    )
-    parser.add_argument(
-        "--ca-override",
-        dest="ca",
-        type=Path,
-        help="file with the CA that peers verify it by (default: that of this process)",
-    )
-    parser.add_argument(
-        "--trusted-ca",
-        dest="is_trusted",
-        action="store_true",
-        help="its certificate is publicly trusted: peers are given no CA",
+    given = vars(parser.parse_args(argv))
+    return ControllerOptions(
+        **flags.taken(ControllerOptions, given),
+        limits=Limits(**flags.taken(Limits, given)),
+        standard=GrantDefaults(**given),
+        identity=environment.get("POD_NAME") or socket.gethostname(),
     )
 
 
@@ -343,23 +257,6 @@ def _add_grants(parser: argparse.ArgumentParser) -> None:
             metavar="NAME[;default],...",
             help=f"{kind} classes offered to consumers",
         )
-
-
-def _networks(text: str) -> tuple[str, ...]:
-    parts = tuple(part for part in text.split(",") if part)
-    for part in parts:
-        try:
-            ipaddress.ip_network(part)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{part!r} is no network: {error}") from error
-    return parts
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return number
 
 
 # What the flags say about grants ------------------------------------------------------------------

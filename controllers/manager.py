@@ -19,6 +19,7 @@ from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.dynamicinformer import NamespacedInformer
 from kube.events import EventRecorder
+from kube.flags import ON_OFF, cidrs, count, flag
 from kube.informer import Informer
 from kube.ownaddresses import OwnAddresses
 from kube.process import Runnable
@@ -31,23 +32,59 @@ Setup: TypeAlias = Callable[[], Sequence[Runnable]]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much at once, and whether Quotas are enforced."""
+    """How much at once, and what of the cluster is asked for. Each field is a flag."""
 
-    shadow_pod_workers: int = 10
-    workers: int = 2
-    is_enforced: bool = False
-    is_node_failure_handled: bool = False
-    """Whether Pods of consumers that end on a node that is not Ready are deleted by force."""
-    real_storage_class: str = ""
-    """Of the claims behind those of the virtual class; empty for the cluster's default."""
-    service_cidrs: tuple[str, ...] = ()
-    """The networks of Services where no ServiceCIDR says them: no consumer's endpoint is in one."""
-    pod_cidrs: tuple[str, ...] = ()
-    """The networks of this cluster's pods where its Nodes do not say them."""
-    makes_profiles: bool = False
-    """Whether each peer has a ClusterProfile."""
-    has_fabric: bool = False
-    """Whether addresses of consumers are those that their Configurations say."""
+    shadow_pod_workers: int = flag("", "--shadow-pod-ctrl-workers", type=count, default=10)
+    workers: int = flag(
+        "of every other loop; of NamespaceOffloadings 16 or more (default: %(default)s)",
+        "--workers",
+        type=count,
+        default=2,
+    )
+    is_enforced: bool = flag(
+        "create Pods only for what the Quota of a ShadowPod's user has booked (%(default)s)",
+        "--enable-resource-enforcement",
+        action=ON_OFF,
+        default=False,
+    )
+    is_node_failure_handled: bool = flag(
+        "delete Pods by force that end on a node that is not Ready (%(default)s)",
+        "--enable-node-failure-controller",
+        action=ON_OFF,
+        default=False,
+    )
+    makes_profiles: bool = flag(
+        "keep a ClusterProfile (multicluster.x-k8s.io) for each peer (%(default)s)",
+        "--cluster-profiles",
+        action=ON_OFF,
+        default=False,
+    )
+    real_storage_class: str = flag(
+        "of claims of the class liqo on this cluster's nodes (default: the default class)",
+        "--real-storage-class-name",
+        default="",
+    )
+    service_cidrs: tuple[str, ...] = flag(
+        "of this cluster's Services, which no consumer's endpoint may be in; ServiceCIDRs, which "
+        "Kubernetes 1.33 and later have, need no flag",
+        "--service-cidr",
+        type=cidrs,
+        default=(),
+        metavar="NETWORK,...",
+    )
+    pod_cidrs: tuple[str, ...] = flag(
+        "of this cluster's pods, for peers (default: the podCIDRs of its Nodes)",
+        "--pod-cidr",
+        type=cidrs,
+        default=(),
+        metavar="NETWORK,...",
+    )
+    has_fabric: bool = flag(
+        "consumers' endpoints are reached as the Configurations of networking.liqo.io say",
+        "--ip-fabric",
+        action=ON_OFF,
+        default=False,
+    )
 
 
 class Informers:

@@ -1,12 +1,14 @@
-"""Flags that more than one process has, and what their values mean.
+"""Flags as fields of the options that a process has, and what their values mean.
 
 Source: docs/parity.md § 5.1.
 """
 
 import argparse
+import dataclasses
 import functools
-import os
-from collections.abc import Callable, Iterable
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,6 +17,56 @@ from apis.offloading import ReflectionPolicy
 from apis.reflection import ReflectedKind
 
 T = TypeVar("T")
+
+
+def flag(about: str, *names: str, default: Any = None, env: str = "", **how: Any) -> Any:
+    """Return a field of a dataclass that the flag ``names`` sets; ``how`` is as argparse has it.
+
+    The environment variable ``env`` comes before ``default``. What is given several times is a
+    tuple.
+    """
+    how = {**({"help": about} if about else {}), **how}
+    default = () if default is None and how.get("action") in _SEVERAL else default
+    metadata = {_FLAG: (names, default, env, how)}
+    if how.get("required"):
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+
+
+def add(
+    parser: argparse.ArgumentParser, options: type, environment: Mapping[str, str] | None = None
+) -> None:
+    """Add the flags of ``options``, in the order of their fields."""
+    for field in dataclasses.fields(options):
+        if _FLAG not in field.metadata:
+            continue
+        names, default, env, how = field.metadata[_FLAG]
+        if found := (environment or {}).get(env):
+            default = how.get("type", str)(found)
+        elif how.get("action") in _SEVERAL:
+            default = list(default)
+        parser.add_argument(*names, default=default, **how)
+
+
+def taken(options: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return of what argparse ``given`` has what sets fields of ``options``, and take it out."""
+    found = {}
+    for field in dataclasses.fields(options):
+        if _FLAG in field.metadata:
+            value = given.pop(field.metadata[_FLAG][0][0].strip("-").replace("-", "_"))
+            found[field.name] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def parsed(parser: argparse.ArgumentParser, options: type[T], argv: Sequence[str] | None) -> T:
+    """Return the ``options`` that ``argv`` says, all of whose fields are flags."""
+    add(parser, options)
+    return options(**taken(options, vars(parser.parse_args(argv))))
+
+
+_FLAG: Final = "flag"
+_SEVERAL: Final = frozenset({"append", "extend"})
+ON_OFF: Final = argparse.BooleanOptionalAction
 
 
 def truth(text: str) -> bool:
@@ -27,6 +79,22 @@ def truth(text: str) -> bool:
 
 SWITCH: Final[dict[str, Any]] = {"type": truth, "nargs": "?", "const": True}
 """How ``add_argument`` is told of a boolean: ``--flag`` and ``--flag=true`` are the same."""
+
+
+def cidrs(text: str) -> tuple[str, ...]:
+    """Return the networks of ``10.0.0.0/16,fd00::/64``, each as it is written."""
+    for part in (parts := names(text)):
+        try:
+            ipaddress.ip_network(part)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{part!r} is no network: {error}") from error
+    return parts
+
+
+def count(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -52,46 +120,63 @@ duration: Final = typed(objects.parse_duration)
 pairs: Final = typed(texts.pairs)
 
 
-def add_metrics(parser: argparse.ArgumentParser) -> None:
-    """Add where a daemon serves its metrics."""
-    parser.add_argument(
+def metrics() -> Any:
+    return flag(
+        "where /metrics is served, by TLS, to those who may get it; default: nowhere",
         "--metrics-address",
         type=address,
         metavar="[HOST]:PORT",
-        help="where /metrics is served, by TLS, to those who may get it; default: nowhere",
     )
 
 
-def add_virtual_node(parser: argparse.ArgumentParser, *, health_port: int) -> None:
-    add = parser.add_argument
-    add("--nodename", default=keys.VIRTUAL_KUBELET, help="name of the Node and its VirtualNode")
-    add("--tenant-namespace", default="default", help="where VirtualNode, Secret and Leases are")
-    add("--liqo-namespace", default=keys.LIQO_NAMESPACE, help="where pyliqo is installed")
-    add("--home-cluster-id", required=True, help="the consumer")
-    add("--foreign-cluster-id", required=True, help="the provider")
-    add(
+def health(port: int) -> Any:
+    about = "port of /healthz, /livez, /readyz"
+    return flag(about, "--health-port", type=int, default=port)
+
+
+def kept_here(name: str, about: str) -> Any:
+    return flag(about, name, action="extend", type=names, metavar="KEY,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VirtualNodeFlags:
+    """What both processes of a virtual node get to know of it and of the two clusters."""
+
+    node_name: str = flag(
+        "name of the Node and its VirtualNode", "--nodename", default=keys.VIRTUAL_KUBELET
+    )
+    tenant_namespace: str = flag(
+        "where VirtualNode, Secret and Leases are", "--tenant-namespace", default="default"
+    )
+    namespace: str = flag(
+        "where pyliqo is installed", "--liqo-namespace", default=keys.LIQO_NAMESPACE
+    )
+    home_cluster_id: str = flag("the consumer", "--home-cluster-id", required=True)
+    foreign_cluster_id: str = flag("the provider", "--foreign-cluster-id", required=True)
+    kubeconfig_secret: str = flag(
+        "Secret in the tenant namespace with the kubeconfig for the provider",
         "--foreign-kubeconfig-secret-name",
         required=True,
-        help="Secret in the tenant namespace with the kubeconfig for the provider",
     )
-    add(
+    kubeconfig: Path | None = flag(
+        "of the consumer; default: $KUBECONFIG, else the service account of this pod",
         "--kubeconfig",
         "--home-kubeconfig",
+        env="KUBECONFIG",
         type=Path,
-        default=os.environ.get("KUBECONFIG") or None,
-        help="of the consumer; default: $KUBECONFIG, else the service account of this pod",
     )
-    add("--health-port", type=int, default=health_port, help="port of /healthz, /livez, /readyz")
-    add_metrics(parser)
-    add(
+    health_port: int = health(0)
+    metrics_address: networks.ListenAddress | None = metrics()
+    hides_ips: bool = flag(
+        "no addresses go from one cluster to the other: no EndpointSlices, no podIP",
         "--disable-ip-reflection",
         **SWITCH,
         default=False,
-        help="no addresses go from one cluster to the other: no EndpointSlices, no podIP",
     )
-    several: dict[str, Any] = {"action": "extend", "type": names, "default": []}
-    add("--labels-not-reflected", **several, metavar="KEY,...", help="labels that stay here")
-    add("--annotations-not-reflected", **several, metavar="KEY,...", help="what else stays here")
+    hidden_labels: tuple[str, ...] = kept_here("--labels-not-reflected", "labels that stay here")
+    hidden_annotations: tuple[str, ...] = kept_here(
+        "--annotations-not-reflected", "what else stays here"
+    )
 
 
 def add_kinds(parser: argparse.ArgumentParser, rows: Iterable[ReflectedKind]) -> None:

@@ -7,12 +7,11 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from typing import Final
 
 from apis import keys, reflection, reflectionpolicy
-from apis.networks import ListenAddress
+from apis.networks import Network
 from apis.objects import Key
 from apis.offloading import CustomResource
 from apis.offloading import ReflectionPolicy as Policy
@@ -22,6 +21,7 @@ from certs import metricsserver
 from kube import client, flags, peer, process
 from kube.cluster import Cluster, LeaderOnlyCluster
 from kube.events import EventRecorder
+from kube.flags import SWITCH, flag
 from kube.lease import Election
 from kube.process import Process
 from kube.reachability import Reachability
@@ -31,26 +31,107 @@ from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindController, ReflectedNamespaces, ReflectorIdentity, Rules
 
 NAME: Final = "reflector"
-HEALTH_PORT: Final = 8082
 
 
-@dataclass(frozen=True)
-class ReflectorOptions:
-    """What the flags say."""
+def custom_kind(text: str) -> ReflectedKind:
+    resource, version, kind, *policy = f"{text}//".split("/")[:4]
+    plural, _, group = resource.partition(".")
+    if not (plural and version and kind):
+        raise argparse.ArgumentTypeError(f"{text!r} is not PLURAL.GROUP/VERSION/KIND[/TYPE]")
+    try:
+        row = reflection.opted_in(CustomResource(group, version, kind, plural))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    chosen = next(filter(None, policy), "")
+    return reflection.custom(row.kind, flags.policy(row, chosen)) if chosen else row
 
-    nodename: str
-    identity: ReflectorIdentity
-    secret: Key
+
+@dataclass(frozen=True, kw_only=True)
+class ReflectorOptions(flags.VirtualNodeFlags):
+    """What the flags say. Source: docs/parity.md § 5.1, those that concern this process."""
+
+    health_port: int = flags.health(8082)
+    enable_load_balancer: bool = flag(
+        "set the class of load balancers", "--enable-load-balancer", **SWITCH, default=False
+    )
+    load_balancer_class: str = flag(
+        "their class on the provider", "--remote-real-load-balancer-class-name", default=""
+    )
+    enable_ingress: bool = flag(
+        "set the class of Ingresses", "--enable-ingress", **SWITCH, default=False
+    )
+    ingress_class: str = flag(
+        "their class on the provider", "--remote-real-ingress-class-name", default=""
+    )
+    enable_storage: bool = flag(
+        "where a virtual node does not say itself", "--enable-storage", **SWITCH, default=False
+    )
+    storage_class: str = flag(
+        "their class on the provider", "--remote-real-storage-class-name", default=""
+    )
+    virtual_storage_class: str = flag(
+        "here", "--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS
+    )
+    custom: tuple[ReflectedKind, ...] = flag(
+        "reflect these too, their status back; rights for them are granted separately",
+        "--custom-resource",
+        action="append",
+        type=custom_kind,
+        metavar="PLURAL.GROUP/VERSION/KIND[/TYPE]",
+    )
+    local_pods: tuple[Network, ...] = flag(
+        "network of pods here, several: an IP fabric joins the clusters, and other addresses are "
+        "reached as the IP objects of ipam.liqo.io say",
+        "--local-podcidr",
+        action="append",
+        type=ipaddress.ip_network,
+        metavar="CIDR",
+    )
     instance: str
     """Of this pod; a container that restarts resumes its own lease."""
-    kubeconfig: Path | None = None
-    health_port: int = HEALTH_PORT
-    metrics_address: ListenAddress | None = None
-    workers: dict[str, int] = field(default_factory=dict)
+    workers: dict[str, int]
     """By the kind's name in ``apis.reflection``, as the policies."""
-    policies: dict[str, Policy] = field(default_factory=dict)
-    twins: RemoteObjectOptions = field(default_factory=RemoteObjectOptions)
-    custom: tuple[ReflectedKind, ...] = ()
+    policies: dict[str, Policy]
+
+    @property
+    def identity(self) -> ReflectorIdentity:
+        return ReflectorIdentity(
+            self.home_cluster_id, self.foreign_cluster_id, self.tenant_namespace
+        )
+
+    @property
+    def twins(self) -> RemoteObjectOptions:
+        return RemoteObjectOptions(
+            MetadataFilter(frozenset(self.hidden_labels), frozenset(self.hidden_annotations)),
+            enable_load_balancer=self.enable_load_balancer,
+            load_balancer_class=self.load_balancer_class,
+            enable_ingress=self.enable_ingress,
+            ingress_class=self.ingress_class,
+            enable_storage=self.enable_storage,
+            storage_class=self.storage_class,
+            virtual_storage_class=self.virtual_storage_class,
+            local_pods=self.local_pods,
+        )
+
+
+def parse(argv: Sequence[str] | None, *, instance: str) -> ReflectorOptions:
+    """Return what the flags ``argv`` say; ``instance`` is the pod, by default the node."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reflector",
+        description="Keep what the pods of offloaded namespaces need on a provider as it is "
+        "here. Of all virtual nodes of a provider one does, by Lease.",
+    )
+    flags.add(parser, ReflectorOptions, os.environ)
+    flags.add_kinds(parser, KINDS)
+    given = vars(parser.parse_args(argv))
+    chosen = flags.taken(ReflectorOptions, given)
+    workers = {row.name: given[f"{row.name}_reflection_workers"] for row in KINDS}
+    return ReflectorOptions(
+        **chosen,
+        instance=instance or chosen["node_name"],
+        workers=workers | ({ENDPOINT_SLICE.name: 0} if chosen["hides_ips"] else {}),
+        policies={row.name: given.get(f"{row.name}_reflection_type", row.default) for row in KINDS},
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,15 +145,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _main(given: ReflectorOptions, process_: Process) -> None:
     agent = f"pyliqo-{NAME}/{process.own_version()}"
     connected: list[Cluster] = []
+    secret = Key(given.tenant_namespace, given.kubeconfig_secret)
     process_.health.ready_when("peer", lambda: bool(connected))
     async with (
         client.connect(given.kubeconfig, user_agent=agent) as home,
         metricsserver.served(given.metrics_address, home),
-        peer.follow(home, given.secret, user_agent=agent) as foreign,
+        peer.follow(home, secret, user_agent=agent) as foreign,
     ):
         connected.append(foreign)
         lease = Key(given.identity.tenant_namespace, keys.REFLECTOR_LEASE)
-        virtual = Key(given.identity.tenant_namespace, given.nodename)
+        virtual = Key(given.identity.tenant_namespace, given.node_name)
         owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
         election = Election(home, lease, given.instance, owner=owner)
         fenced = [LeaderOnlyCluster(each, lambda: election.is_leader) for each in (home, foreign)]
@@ -136,104 +218,6 @@ def _loops(
 
 def _tell_nobody(*_: object) -> None:
     """What is wrong with what comes home is no matter of its author, who is on the provider."""
-
-
-# Flags. Source: docs/parity.md § 5.1, those that concern this process -----------------------------
-
-
-def parse(argv: Sequence[str] | None, *, instance: str) -> ReflectorOptions:
-    """Return what the flags ``argv`` say; ``instance`` is the pod, by default the node."""
-    given = _parser().parse_args(argv)
-    identity = ReflectorIdentity(
-        given.home_cluster_id, given.foreign_cluster_id, given.tenant_namespace
-    )
-    hidden = MetadataFilter(
-        frozenset(given.labels_not_reflected), frozenset(given.annotations_not_reflected)
-    )
-    return ReflectorOptions(
-        nodename=given.nodename,
-        identity=identity,
-        secret=Key(given.tenant_namespace, given.foreign_kubeconfig_secret_name),
-        instance=instance or given.nodename,
-        kubeconfig=given.kubeconfig,
-        health_port=given.health_port,
-        metrics_address=given.metrics_address,
-        workers=_workers(given),
-        policies={
-            row.name: getattr(given, f"{row.name}_reflection_type", row.default) for row in KINDS
-        },
-        twins=RemoteObjectOptions(
-            hidden,
-            enable_load_balancer=given.enable_load_balancer,
-            load_balancer_class=given.remote_real_load_balancer_class_name,
-            enable_ingress=given.enable_ingress,
-            ingress_class=given.remote_real_ingress_class_name,
-            enable_storage=given.enable_storage,
-            storage_class=given.remote_real_storage_class_name,
-            virtual_storage_class=given.virtual_storage_class_name,
-            local_pods=tuple(given.local_podcidr),
-        ),
-        custom=tuple(given.custom_resource),
-    )
-
-
-def _workers(given: argparse.Namespace) -> dict[str, int]:
-    workers = {row.name: getattr(given, f"{row.name}_reflection_workers") for row in KINDS}
-    return workers | ({ENDPOINT_SLICE.name: 0} if given.disable_ip_reflection else {})
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m reflector",
-        description="Keep what the pods of offloaded namespaces need on a provider as it is "
-        "here. Of all virtual nodes of a provider one does, by Lease.",
-    )
-    flags.add_virtual_node(parser, health_port=HEALTH_PORT)
-    flags.add_kinds(parser, KINDS)
-    _add_twins(parser)
-    return parser
-
-
-def _add_twins(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    switch: dict[str, Any] = {**flags.SWITCH, "default": False}
-    add("--enable-load-balancer", **switch, help="set the class of load balancers")
-    add("--remote-real-load-balancer-class-name", default="", help="their class on the provider")
-    add("--enable-ingress", **switch, help="set the class of Ingresses")
-    add("--remote-real-ingress-class-name", default="", help="their class on the provider")
-    add("--enable-storage", **switch, help="where a virtual node does not say itself")
-    add("--remote-real-storage-class-name", default="", help="their class on the provider")
-    add("--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS, help="here")
-    add(
-        "--custom-resource",
-        action="append",
-        default=[],
-        type=_custom,
-        metavar="PLURAL.GROUP/VERSION/KIND[/TYPE]",
-        help="reflect these too, their status back; rights for them are granted separately",
-    )
-    add(
-        "--local-podcidr",
-        action="append",
-        default=[],
-        type=ipaddress.ip_network,
-        metavar="CIDR",
-        help="network of pods here, several: an IP fabric joins the clusters, and other "
-        "addresses are reached as the IP objects of ipam.liqo.io say",
-    )
-
-
-def _custom(text: str) -> ReflectedKind:
-    resource, version, kind, *policy = f"{text}//".split("/")[:4]
-    plural, _, group = resource.partition(".")
-    if not (plural and version and kind):
-        raise argparse.ArgumentTypeError(f"{text!r} is not PLURAL.GROUP/VERSION/KIND[/TYPE]")
-    try:
-        row = reflection.opted_in(CustomResource(group, version, kind, plural))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    chosen = next(filter(None, policy), "")
-    return reflection.custom(row.kind, flags.policy(row, chosen)) if chosen else row
 
 
 if __name__ == "__main__":

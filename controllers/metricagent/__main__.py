@@ -24,6 +24,7 @@ from kube import client, clock, credentials, flags, process
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.controller import Runner, WatchSource
+from kube.flags import flag
 from kube.informer import Informer
 from kube.process import HEALTH_PORT, Process
 from kube.slim import Partial
@@ -31,21 +32,31 @@ from kube.slim import Partial
 FRONT_PROXY: Final = Key("kube-system", "extension-apiserver-authentication")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MetricAgentOptions:
     """What the command line says."""
 
-    kubeconfig: Path | None
-    namespace: str
-    port: int
-    health_port: int
-    metrics_address: ListenAddress | None
-    kubelet_ca: Path | None
+    kubeconfig: Path | None = flag(
+        "kubeconfig file; without it this pod's own identity", "--kubeconfig", type=Path
+    )
+    namespace: str = flag(
+        "where its Service is (%(default)s)", "--namespace", default=keys.LIQO_NAMESPACE
+    )
+    port: int = flag("port of the aggregated API (%(default)s)", "--port", type=int, default=8443)
+    health_port: int = flag(
+        "port of /healthz (%(default)s)", "--health-port", type=int, default=HEALTH_PORT
+    )
+    metrics_address: ListenAddress | None = flags.metrics()
+    kubelet_ca: Path | None = flag(
+        "who signs the kubelets' certificates; without it, who signs the API server's",
+        "--kubelet-certificate-authority",
+        type=Path,
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; return the exit code."""
-    settings = _settings(argv)
+    settings = _options(argv)
 
     async def work(daemon: Process) -> None:
         agent = f"pyliqo-metricagent/{process.own_version()}"
@@ -138,28 +149,9 @@ def _informer(kind: Kind, **selected: Any) -> Informer[Object]:
     return Informer(Selection(kind, Object, **selected))
 
 
-def _settings(argv: Sequence[str] | None) -> MetricAgentOptions:
+def _options(argv: Sequence[str] | None) -> MetricAgentOptions:
     parser = argparse.ArgumentParser(prog="python3 -m controllers.metricagent", description=__doc__)
-    add = parser.add_argument
-    add("--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity")
-    add("--namespace", default=keys.LIQO_NAMESPACE, help="where its Service is (%(default)s)")
-    add("--port", type=int, default=8443, help="port of the aggregated API (%(default)s)")
-    add("--health-port", type=int, default=HEALTH_PORT, help="port of /healthz (%(default)s)")
-    flags.add_metrics(parser)
-    add(
-        "--kubelet-certificate-authority",
-        type=Path,
-        help="who signs the kubelets' certificates; without it, who signs the API server's",
-    )
-    given = parser.parse_args(argv)
-    return MetricAgentOptions(
-        given.kubeconfig,
-        given.namespace,
-        given.port,
-        given.health_port,
-        given.metrics_address,
-        given.kubelet_certificate_authority,
-    )
+    return flags.parsed(parser, MetricAgentOptions, argv)
 
 
 if __name__ == "__main__":

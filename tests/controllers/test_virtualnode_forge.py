@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -144,22 +145,19 @@ def test_each_container_understands_its_arguments() -> None:
         for name, container in containers.items()
     }
 
-    kubelet = options_._parser().parse_args(made["kubelet"])  # noqa: SLF001  # its flags
-    reflector = __main__._parser().parse_args(made["reflector"])  # noqa: SLF001  # its flags
+    kubelet = options_.parse(made["kubelet"])
+    reflector = __main__.parse(made["reflector"], instance="")
 
-    assert kubelet.nodename == reflector.nodename == "milan"
-    assert "kubeconfig-milan" in {
-        kubelet.foreign_kubeconfig_secret_name,
-        reflector.foreign_kubeconfig_secret_name,
-    }
+    assert kubelet.node_name == reflector.node_name == "milan"
+    assert {"kubeconfig-milan"} == {kubelet.kubeconfig_secret, reflector.kubeconfig_secret}
     assert (kubelet.health_port, reflector.health_port) == (8090, 8091)
-    assert kubelet.node_extra_labels == {"a": "b", "c": "d"}
-    assert reflector.secret_reflection_workers == 7
-    assert reflector.secret_reflection_type is ReflectionPolicy.REFERENCED
-    assert reflector.configmap_reflection_type is ReflectionPolicy.DENY_LIST
-    assert reflector.remote_real_load_balancer_class_name == "b"
-    assert reflector.remote_real_ingress_class_name == "theirs"
-    assert reflector.remote_real_storage_class_name == "disk"
+    assert kubelet.extra_labels == {"a": "b", "c": "d"}
+    assert reflector.workers["secret"] == 7
+    assert reflector.policies["secret"] is ReflectionPolicy.REFERENCED
+    assert reflector.policies["configmap"] is ReflectionPolicy.DENY_LIST
+    assert reflector.load_balancer_class == "b"
+    assert reflector.ingress_class == "theirs"
+    assert reflector.storage_class == "disk"
     assert reflector.enable_load_balancer
     assert reflector.enable_ingress
     assert reflector.enable_storage
@@ -189,12 +187,12 @@ def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_an
 
 
 @pytest.mark.parametrize("name", ["kubelet", "reflector"])
-def test_every_extra_argument_is_one_that_its_container_takes(name: str) -> None:
-    parsers = {
-        "kubelet": options_._parser(),  # noqa: SLF001  # its flags
-        "reflector": __main__._parser(),  # noqa: SLF001  # its flags
-    }
-    taken = set(parsers[name]._option_string_actions)  # noqa: SLF001  # argparse has no other way
+def test_every_extra_argument_is_one_that_its_container_takes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options_.parse(["--help"]) if name == "kubelet" else __main__.parse(["--help"], instance="")
+    taken = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
 
     assert {f"--{flag}" for flag in deployment.EXTRA_OF[name]} <= taken
 

@@ -590,7 +590,7 @@ def test_flags_say_what_is_reflected_and_how() -> None:
         instance="vk-milan-0",
     )  # fmt: skip
 
-    assert chosen.secret == Key("liqo-tenant-milan", "key")
+    assert (chosen.tenant_namespace, chosen.kubeconfig_secret) == ("liqo-tenant-milan", "key")
     assert chosen.instance == "vk-milan-0"
     assert chosen.workers["configmap"] == 10
     assert chosen.workers["secret"] == 0
