@@ -1,4 +1,4 @@
-"""The sockets to one API server in the name of one identity: counted, and closed when idle."""
+"""Who we are to an API server, and the sockets to it: counted, and closed when idle."""
 
 import asyncio
 import contextlib

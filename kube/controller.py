@@ -1,4 +1,4 @@
-"""The one contract for everything that loops."""
+"""The contract of a reconciler, and the runner that calls it for the keys of what changed."""
 
 import asyncio
 import contextlib

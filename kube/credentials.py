@@ -1,4 +1,4 @@
-"""Who we are, and to which API server: the only module that imports ``kubernetes``.
+"""Who we are, to which API server, by which proxy: the only module that imports ``kubernetes``.
 
 The administrator's kubeconfig is read by ``kube.clientconfig``, a kubeconfig out of a Secret by
 ``kube.kubeconfig``. In a pod two files and two variables say it all. ``kubernetes`` is loaded for

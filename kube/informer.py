@@ -1,4 +1,4 @@
-"""What a cluster holds of one selection, kept up to date by list and watch, with every change told.
+"""What a cluster holds of one selection, by list and watch, and waiting for what it becomes.
 
 Source: docs/parity.md C-1 to C-15; Kubernetes, "API concepts", "Efficient detection of changes".
 """

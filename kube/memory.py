@@ -1,4 +1,4 @@
-"""What the collector and the allocator keep, given back to the system."""
+"""Memory that is given back to the system, and the file descriptors of this process."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""The other cluster, by the kubeconfig in a Secret that is renewed now and then.
+"""The other cluster, by a kubeconfig in a Secret, and the NamespaceMap by which one offloads to it.
 
 Source: docs/parity.md § 5.2 (1); SEC-B5, SEC-C2.
 """

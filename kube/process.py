@@ -1,4 +1,4 @@
-"""A daemon: logging, signals, one task group, health, exit codes.
+"""A daemon: logging, signals, one task group, health, exit codes, work that begins again, version.
 
 Source: docs/parity.md C-33, C-36, C-38.
 """

@@ -1,9 +1,9 @@
-"""What a large cache keeps of an object: 10,000 pods take 460 MiB as dicts.
+"""What a large cache keeps of an object, and of what a reconciler wrote last.
 
-Metadata decoded and the rest as it came (``Slim``, 75 MiB; a write starts from the live object),
-or all of it as JSON, decoded for the one who reads it (``Packed``; without its spec
-``PackedState``).
-Of a large object only an outline is kept: users choose the size of what a shared process caches.
+10,000 pods take 460 MiB as dicts. Metadata decoded and the rest as it came (``Slim``, 75 MiB; a
+write starts from the live object), or all of it as JSON, decoded for the one who reads it
+(``Packed``; without its spec ``PackedState``). Of a large object only an outline is kept: users
+choose the size of what a shared process caches.
 """
 
 import zlib

@@ -1,4 +1,4 @@
-"""What an API server said, unread. Source: docs/decisions/0013 (20)."""
+"""What is asked of an API server, and what it answers, unread. Source: docs/decisions/0013 (20)."""
 
 import asyncio
 import contextlib

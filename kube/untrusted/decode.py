@@ -1,4 +1,4 @@
-"""Opens what an API server said: of the own one as it is, of a peer what has its shape.
+"""Decodes what an API server said: of the own one as it is, of a peer what has its schema.
 
 Source: docs/decisions/0013 (20).
 """

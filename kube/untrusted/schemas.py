@@ -1,4 +1,4 @@
-"""The shapes of what another cluster says: names, texts, lists and maps with a length.
+"""The schemas of what another cluster says: names, texts, lists and maps with a length.
 
 Of the kinds in ``SHAPES`` only the fields that are read here are kept. Of others, which an
 administrator opted in or ``liqoctl`` reads, the metadata has its shape, and the rest is JSON of a
