@@ -14,14 +14,14 @@ from controllers import watches
 from controllers.authentication.issuing.issuer import Issuer
 from controllers.authentication.tenantrights import forge as tenantrights
 from controllers.granting.grants.forge.grants import GrantDefaults
-from kube import errors, ownaddresses
+from kube import errors, localaddresses
 from kube.cache import CachedCluster
 from kube.cluster import Cluster, Selection
 from kube.dynamicinformer import NamespacedInformer
 from kube.events import EventRecorder
 from kube.flags import ON_OFF, cidrs, count, flag
 from kube.informer import Informer
-from kube.ownaddresses import OwnAddresses
+from kube.localaddresses import LocalAddresses
 from kube.process import Runnable
 
 T = TypeVar("T")
@@ -197,12 +197,12 @@ class Manager:
         """
         return self.informers.of(selection, may_lack=may_lack)
 
-    def own_addresses(self) -> OwnAddresses:
+    def own_addresses(self) -> LocalAddresses:
         """Return what follows the addresses of this cluster."""
-        return OwnAddresses(
-            self.informer(ownaddresses.NODES),
-            self.informer(ownaddresses.API_SERVERS),
-            self.informer(ownaddresses.SERVICE_CIDRS, may_lack=ownaddresses.MAY_LACK),
+        return LocalAddresses(
+            self.informer(localaddresses.NODES),
+            self.informer(localaddresses.API_SERVERS),
+            self.informer(localaddresses.SERVICE_CIDRS, may_lack=localaddresses.MAY_LACK),
             self.own_flags,
         )
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,13 @@ def test_no_new_module_or_class_has_a_private_word() -> None:
 
     assert found - known == set(), "docs/words.md has what to say instead"
     assert known - found == set(), f"take these out of {KNOWN.name}"
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    found = Counter(name for name, where in names() if "." in where and not name.startswith("_"))
+
+    assert found.total() > 400
+    assert [name for name, count in found.items() if count > 1] == [], "say of what it is"
 
 
 def test_the_page_has_each_word_once() -> None:

@@ -11,7 +11,7 @@ from apis import keys, networks
 from apis.networks import NodeAddresses
 from apis.objects import Key
 from controllers.manager import Manager, Setup
-from kube import ownaddresses
+from kube import localaddresses
 from kube.cluster import Cluster
 from kube.controller import Runner, WatchSource
 from kube.informer import Change
@@ -48,11 +48,11 @@ class PodNetworksReconciler:
 
 
 def controller(manager: Manager) -> Setup:
-    nodes = manager.informer(ownaddresses.NODES)
+    nodes = manager.informer(localaddresses.NODES)
     where = Key(manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
 
     def by_node(change: Change[NodeAddresses]) -> Iterable[Key]:
-        return [where] if change.old is None or ownaddresses.is_moved(change) else []
+        return [where] if change.old is None or localaddresses.is_moved(change) else []
 
     def runner() -> Runner:
         reconciler = PodNetworksReconciler(manager.cached, nodes.items, manager.limits.pod_cidrs)

@@ -7,12 +7,12 @@ from typing import Any, Final
 from apis import keys, networks, objects
 from apis.networks import NodeAddresses, PodNetworks, Remap
 from apis.objects import Key, Object
-from kube import errors, ownaddresses
+from kube import errors, localaddresses
 from kube.cache import CachedCluster
 from kube.cluster import Selection
 from kube.controller import WatchSource
 from kube.informer import Change, Informer
-from kube.ownaddresses import OwnAddresses
+from kube.localaddresses import LocalAddresses
 from kubelet.options import KubeletOptions
 from kubelet.pods import ip
 
@@ -39,10 +39,10 @@ class PodAddressBook:
             may_lack=(errors.NotFoundError,),
         )
         self._has_fabric = settings.has_fabric and not settings.hides_ips
-        self._own = OwnAddresses(
-            Informer(ownaddresses.NODES),
-            Informer(ownaddresses.API_SERVERS),
-            Informer(ownaddresses.SERVICE_CIDRS, may_lack=ownaddresses.MAY_LACK),
+        self._own = LocalAddresses(
+            Informer(localaddresses.NODES),
+            Informer(localaddresses.API_SERVERS),
+            Informer(localaddresses.SERVICE_CIDRS, may_lack=localaddresses.MAY_LACK),
             settings.own_networks,
         )
         self._agreed = Remap()
@@ -66,7 +66,7 @@ class PodAddressBook:
         """Return what tells that ``pods`` are to be looked at again."""
 
         def of_node(change: Change[NodeAddresses]) -> Iterable[Key]:
-            return pods() if ownaddresses.is_moved(change) else []
+            return pods() if localaddresses.is_moved(change) else []
 
         nodes = self._own.nodes
         return [

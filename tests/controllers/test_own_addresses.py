@@ -12,7 +12,7 @@ from apis.objects import Key, Object, named
 from controllers.__main__ import parse
 from controllers.manager import Limits
 from controllers.offloading.shadowendpointslice import reconciler
-from kube import client, errors, ownaddresses
+from kube import client, errors, localaddresses
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests import factories
@@ -111,7 +111,7 @@ async def test_no_endpoint_is_at_a_service_or_pod_of_the_cluster(
     """Source: docs/parity.md SEC-A16."""
     (kubernetes,) = [
         one
-        for key, one in (await server.list(ownaddresses.SERVICE_CIDRS)).items.items()
+        for key, one in (await server.list(localaddresses.SERVICE_CIDRS)).items.items()
         if key.name == "kubernetes"
     ]
     network = ipaddress.ip_network(kubernetes["spec"]["cidrs"][0])

@@ -265,13 +265,13 @@ class _Requirement(msgspec.Struct):
     values: list[str] | None = None
 
 
-class _Term(msgspec.Struct, rename="camel"):
+class _NodeRequirements(msgspec.Struct, rename="camel"):
     match_expressions: list[_Requirement] | None = None
     match_fields: list[_Requirement] | None = None
 
 
 class _Selector(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_Term] | None = None
+    node_selector_terms: list[_NodeRequirements] | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):

@@ -274,13 +274,13 @@ class _Expression(msgspec.Struct):
     values: list[str] | None = None
 
 
-class _Term(msgspec.Struct, rename="camel"):
+class _NodeRequirements(msgspec.Struct, rename="camel"):
     match_expressions: list[_Expression] | None = None
     match_fields: list[_Expression] | None = None
 
 
 class _Required(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_Term] | None = None
+    node_selector_terms: list[_NodeRequirements] | None = None
 
 
 class _NodeAffinity(msgspec.Struct):

@@ -15,12 +15,12 @@ from controllers import watches
 from controllers.manager import Manager, Setup
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
-from kube import errors, ownaddresses
+from kube import errors, localaddresses
 from kube.cluster import NO_VERSION, Cluster, Selection
 from kube.controller import Runner, TerminalError, WatchSource
 from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.ownaddresses import OwnAddresses
+from kube.localaddresses import LocalAddresses
 from kube.process import Runnable
 
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
@@ -139,7 +139,7 @@ PEERS: Final = watches.every(keys.FOREIGN_CLUSTER)
 class _Known:
     """What this process knows of addresses."""
 
-    own: OwnAddresses
+    own: LocalAddresses
     configurations: Informer[Object] | None
 
     def reach(self, consumer: str, pods: "PodIPIndex") -> EndpointAddresses | None:
@@ -169,7 +169,7 @@ def controller(manager: Manager) -> Setup:
     everything = (own.api_servers, own.service_cidrs, known.configurations)
 
     def by_node(change: Change[NodeAddresses]) -> Iterable[Key]:
-        return all_of_them(change) if ownaddresses.is_moved(change) else []
+        return all_of_them(change) if localaddresses.is_moved(change) else []
 
     def by_peer(change: Change[Any]) -> Iterable[Key]:
         before, after = map(forge.is_reachable, (change.old, change.new))

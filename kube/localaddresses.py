@@ -1,4 +1,4 @@
-"""Follows the addresses of this cluster."""
+"""The addresses of this cluster: of its nodes, its API servers and its Services."""
 
 import itertools
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ MAY_LACK: Final = (errors.NotFoundError,)
 """Kubernetes has ServiceCIDRs since 1.33."""
 
 
-class OwnAddresses:
+class LocalAddresses:
     """What the three informers know, with the networks that flags name."""
 
     def __init__(
