@@ -168,7 +168,7 @@ class KindReflection:
 
     row: ReflectedKind
     twin: Callable[[Object, ReflectionContext], Object]
-    """Return the twin of an original, or raise ``leaving.NotYetError``."""
+    """Return the twin of an original, or raise ``reflectionpolicy.NotYetError``."""
     stays: Callable[[Object, ReflectionContext], NotReflected | None] | None = None
     """Return why an original has no twin; None to go by the policies for all kinds."""
     lacks: Callable[[Object, ReflectionContext], str] = _nothing
