@@ -41,10 +41,10 @@ ROWS: Final = (
     ("X8: what all tenants share", "1.2 MB, then no grant at all",
      f"{_GRANTS}::test_what_all_tenants_share_stays_small_whatever_they_ask_for"),
     ("X9: connections to metrics", "62 KiB each, unbounded",
-     ("tests/certs/test_scraped.py"
+     ("tests/certs/test_metricsserver.py"
       "::test_connections_are_bounded_and_who_may_do_nothing_keeps_none")),
     ("X9: 500 half-open and slow: metrics", "4,000 silent: 1.2 GB",
-     "tests/certs/test_scraped.py::test_half_open_and_slow_connections_keep_nobody_out"),
+     "tests/certs/test_metricsserver.py::test_half_open_and_slow_connections_keep_nobody_out"),
     ("X9: 500 half-open and slow: webhook", "not measured",
      "tests/webhook/test_serving.py::test_half_open_and_slow_connections_keep_nobody_out"),
     ("X9: 500 half-open and slow: virtual kubelet", "not measured",
@@ -53,7 +53,7 @@ ROWS: Final = (
      ("tests/controllers/test_metricagent.py"
       "::test_half_open_and_slow_connections_keep_nobody_out")),
     ("X9: what is no HTTP", "2,000 requests: 138 MiB",
-     "tests/certs/test_scraped.py::test_what_is_no_http_leaves_little_behind"),
+     "tests/certs/test_metricsserver.py::test_what_is_no_http_leaves_little_behind"),
     ("X10: metrics without sense", "1,541 MiB by 64 MiB",
      "tests/apis/test_exposition.py::test_what_is_no_sample_takes_no_memory_beside_the_text"),
     ("X12: a status that cannot be written", "Quotas of others stay open",
@@ -73,7 +73,7 @@ ROWS: Final = (
     ("random requests to the metric agent", "not measured",
      "tests/controllers/test_metricagent.py::test_no_request_makes_it_fail"),
     ("random requests to metrics and probes", "not measured",
-     "tests/certs/test_scraped.py::test_no_request_makes_it_fail"),
+     "tests/certs/test_metricsserver.py::test_no_request_makes_it_fail"),
 )  # fmt: skip
 """What a consumer or a stranger tries, how it was before these bounds, and the test of it."""
 _BAD: Final = ("failure", "error", "skipped")

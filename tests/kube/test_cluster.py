@@ -3,14 +3,15 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
 
 from apis import keys
 from apis.objects import UNTRACKED, Key, Object, finalizers, is_terminating, labels, named, uid
-from kube import errors
-from kube.cluster import NO_VERSION, Cluster, Event, Selection
+from kube import cluster, errors
+from kube.cluster import NO_VERSION, Cluster, Event, RollbackDetector, Selection
 from kube.slim import Packed, PackedState, Slim
 from tests.factories import config_map, node, pod
 
@@ -551,3 +552,73 @@ async def test_conditions_of_a_pod_are_merged_by_type(cluster: Cluster, namespac
     assert by_type["b/theirs"]["status"] == "True"
     assert first["status"]["podIPs"] == [{"ip": "10.1.0.8"}]
     assert [one["type"] for one in second["status"]["conditions"]] == ["a/mine"]
+
+
+# A server whose watch broke is asked for its version once -----------------------------------------
+
+
+@dataclass
+class Clock:
+    """A clock that tests move."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+OF: Final = Selection(keys.CONFIG_MAP, Object, "default")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def doubts(clock: Clock) -> RollbackDetector:
+    return RollbackDetector(clock)
+
+
+def test_it_is_in_doubt_from_the_loss_of_its_watch_until_the_server_was_asked(
+    doubts: RollbackDetector,
+) -> None:
+    assert OF not in doubts
+
+    doubts.lost(OF)
+    assert OF in doubts
+    assert Selection(keys.SECRET, Object, "default") not in doubts
+
+    doubts.asked(OF)
+    assert OF not in doubts
+
+
+def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: RollbackDetector) -> None:
+    doubts.asked(OF)
+
+    doubts.all_lost()
+
+    assert OF in doubts
+
+
+def test_what_waited_before_it_is_followed_again_is_in_doubt(
+    doubts: RollbackDetector, clock: Clock
+) -> None:
+    doubts.asked(OF)
+    clock.now += cluster.AT_ONCE_S
+    assert OF not in doubts
+
+    clock.now += 1
+
+    assert OF in doubts
+
+
+@pytest.mark.parametrize(
+    ("version", "since", "expected"),
+    [("9", "10", True), ("10", "10", False), ("11", "10", False), ("", "10", False),
+     ("9", "", False), ("zz-9", "10", False), ("9", "1" * 5_000, False), ("\u0663", "10", False)],
+)  # fmt: skip
+def test_only_versions_that_are_numbers_are_compared(
+    version: str, since: str, *, expected: bool
+) -> None:
+    assert cluster.is_behind(version, since) is expected

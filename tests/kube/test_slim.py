@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from apis import keys
+from apis import keys, objects
 from apis.objects import Key, Object, named
-from kube.slim import Packed, PackedState
+from kube.slim import Packed, PackedState, ReadYourWrites
 from tests import factories
 
 
@@ -61,3 +61,35 @@ def test_what_is_not_large_a_cache_keeps_whole() -> None:
     kept = Packed.cached(config(2**14))
     assert not kept.is_outline
     assert kept.whole() == config(2**14)
+
+
+# What was written last is known while the cache is behind, and no longer --------------------------
+
+
+def versioned(version: str, **data: str) -> Object:
+    made = factories.config_map("shop", "web", **data)
+    return {**made, "metadata": {**made["metadata"], "uid": "u-1", "resourceVersion": version}}
+
+
+def test_while_the_cache_is_behind_what_was_written_is_the_newest() -> None:
+    old, new, newer = versioned("1"), versioned("2", a="1"), versioned("3", a="2")
+    key, written = objects.key_of(old), ReadYourWrites()
+    assert written.newest(key, old) is old
+    written.add(old, new)
+    assert written.newest(key, old) == new
+    written.add(new, newer)
+    assert [written.newest(key, cached) for cached in (old, new)] == [newer, newer]
+    assert written.newest(key, newer) is newer
+    assert written.newest(key, old) is old, "once the cache has shown it, its word counts"
+
+
+def test_what_is_gone_or_of_another_version_is_forgotten() -> None:
+    old, new = versioned("1"), versioned("2", a="1")
+    key, written = objects.key_of(old), ReadYourWrites()
+    for cached in (None, versioned("7")):
+        written.add(old, new)
+        written.newest(key, cached)
+        assert written.newest(key, old) is old
+    written.add(old, new)
+    written.forget(key)
+    assert written.newest(key, old) is old

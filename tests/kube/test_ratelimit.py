@@ -1,5 +1,7 @@
-"""A burst of changes of a large map is a few writes; a small one is written as it changes."""
+"""How often something may be done: buckets, reads that are shared, writes of large objects."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
@@ -8,9 +10,90 @@ from apis import keys
 from apis.objects import Key, Object
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import ReplicationReconciler
-from kube.ratelimit import LargeWriteLimit
+from kube.ratelimit import Buckets, LargeWriteLimit, SingleFlightRead
 from tests.controllers.support import Ledger, Told, ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
+
+
+def test_a_flood_about_one_name_does_not_drown_the_others() -> None:
+    now = [0.0]
+    pace = Buckets(lambda: now[0])
+
+    flood = sum(pace.allows("Pod/web") for _ in range(100_000))
+    others = pace.allows("Pod/api")
+    now[0] = 10.0
+    later = sum(pace.allows("Pod/web") for _ in range(1_000))
+
+    assert (flood, others, later) == (25, True, 10)
+
+
+def test_it_says_when_the_next_token_comes() -> None:
+    now = [0.0]
+    pace = Buckets(lambda: now[0], per_second=4, burst=2)
+
+    assert [pace.left_s("x") for _ in range(3)] == [0, 0, 0.25]
+    now[0] = 0.25
+    assert pace.left_s("x") == 0
+
+
+# One read for all; what is old, forgotten or failed is read again ---------------------------------
+
+
+def reader(answers: list[object]) -> Callable[[], Awaitable[object]]:
+    async def read() -> object:
+        await asyncio.sleep(0)
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return read
+
+
+async def test_who_comes_while_it_is_read_or_soon_after_shares_the_answer() -> None:
+    now = [0.0]
+    shared = SingleFlightRead(reader(["a", "b"]), good_s=10, clock=lambda: now[0])
+
+    assert await asyncio.gather(*(shared.get() for _ in range(100))) == ["a"] * 100
+    now[0] = 10
+    assert await shared.get() == "a"
+    now[0] = 11
+    assert await shared.get() == "b"
+
+
+async def test_what_is_forgotten_while_it_is_read_is_read_anew_for_who_comes_then() -> None:
+    shared = SingleFlightRead(reader(["old", "new"]), good_s=10)
+    before = asyncio.ensure_future(shared.get())
+    await asyncio.sleep(0)
+
+    shared.forget()
+
+    assert await shared.get() == "new"
+    assert await before == "old"
+
+
+async def test_a_failure_is_that_of_all_who_waited_and_of_nobody_else() -> None:
+    shared = SingleFlightRead(reader([OSError("away"), "b"]), good_s=10)
+
+    found = await asyncio.gather(*(shared.get() for _ in range(3)), return_exceptions=True)
+
+    assert [str(one) for one in found] == ["away"] * 3
+    assert await shared.get() == "b"
+
+
+async def test_who_gives_up_takes_nobody_along() -> None:
+    shared = SingleFlightRead(reader(["a"]), good_s=10)
+    one, other = (asyncio.ensure_future(shared.get()) for _ in range(2))
+    await asyncio.sleep(0)
+
+    one.cancel()
+
+    assert await other == "a"
+    with pytest.raises(asyncio.CancelledError):
+        await one
+
+
+# A burst of changes of a large map is a few writes ------------------------------------------------
 
 KEY = Key("liqo-tenant-milan", "milan")
 KIND = keys.NAMESPACE_MAP

@@ -1,12 +1,33 @@
-"""When a watch that is pinged is silent, and when it is only slow."""
+"""Whether an API server answers: by a probe, and by pings of its watches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from kube.reachability import DOUBT_TURNS, SILENT_TURNS, PingMonitor
+from kube.reachability import DOUBT_TURNS, SILENT_TURNS, PingMonitor, Reachability
 from tests.kube.running import until
+
+
+async def test_a_probe_that_raises_is_followed_by_the_next() -> None:
+    causes: list[Exception] = [AssertionError("a defect of a library")]
+    returned = asyncio.Event()
+
+    async def probe() -> bool:
+        if causes:
+            raise causes.pop()
+        return True
+
+    reach = Reachability(probe, lambda: None)
+    reach.subscribe(returned.set)
+    reach.doubt()
+
+    assert await asyncio.wait_for(returned.wait(), 60) is True
+    assert not reach.is_lost
+    await reach.close()
+
+
+# When a watch that is pinged is silent, and when it is only slow ----------------------------------
 
 TURN_S = 0.005
 
