@@ -149,13 +149,15 @@ _WITHIN_LEVEL: Final = ProviderField("allowed within the Pod Security level", _c
 class PodField(NamedTuple):
     """One field: what is done, a word on it, what its provider says, and which values are refused.
 
-    ``note`` says of a field that may be refused what to do instead.
+    ``note`` says of a field that may be refused what to do instead. A field ``is_followed`` that
+    may change in a pod that runs. Source: Kubernetes, "Pod update and replacement".
     """
 
     fate: PodFieldFate
     note: str = ""
     provider: ProviderField = _ALLOWED
     is_refused: Callable[[Any], bool] = lambda _value: False
+    is_followed: bool = False
 
 
 def _is_set(value: Any) -> bool:
@@ -173,7 +175,9 @@ _SCHEDULER: Final = PodField(
 )
 
 FIELDS: Final[Mapping[str, PodField]] = {
-    "activeDeadlineSeconds": PodField(PodFieldFate.SENT, "followed while it runs"),
+    "activeDeadlineSeconds": PodField(
+        PodFieldFate.SENT, "followed while it runs", is_followed=True
+    ),
     "affinity": PodField(
         PodFieldFate.MADE,
         "by `offloadingPatch` and `liqo.io/anti-affinity-preset`",
@@ -196,6 +200,7 @@ FIELDS: Final[Mapping[str, PodField]] = {
         PodFieldFate.SENT,
         "followed while it runs",
         ProviderField("only added to one that runs, within the Pod Security level", _containers),
+        is_followed=True,
     ),
     "evictionResponders": PodField(
         PodFieldFate.HERE, "the consumer asks them before it evicts the pod", _REFUSED
@@ -274,6 +279,7 @@ FIELDS: Final[Mapping[str, PodField]] = {
             "unless granted",
             _tolerations,
         ),
+        is_followed=True,
     ),
     "topologySpreadConstraints": PodField(
         PodFieldFate.CHANGED,
@@ -337,6 +343,9 @@ COPIED: Final = tuple(
     name for name, field in FIELDS.items() if field.fate in _COPIED and name not in _LATER
 )
 """What a forged PodSpec begins with; everything else is made, or stays here."""
+FOLLOWED: Final = frozenset(name for name, field in FIELDS.items() if field.is_followed)
+FOLLOWED_OF_CONTAINERS: Final = ("image", "resources")
+"""What may change in the containers of a pod that runs, beside ``FOLLOWED``."""
 EPHEMERAL: Final = frozenset(CONTAINER_FIELDS)
 CONTAINER: Final = EPHEMERAL - {"targetContainerName"}
 
@@ -488,16 +497,19 @@ def _is_within(toleration: Object, wider: Object) -> bool:
     return is_any and wider.get("effect") in (None, "", toleration.get("effect"))
 
 
-def tolerations(have: list[Object], wanted: list[Object]) -> list[Object]:
-    """Return the tolerations of a running pod that has ``have``, brought to ``wanted``.
-
-    Kubernetes lets them be added, and of those that are there ``tolerationSeconds`` be changed or
-    taken off. Source: Kubernetes, "Pod update and replacement".
-    """
-    asked = {_tolerated(one): one for one in wanted}
-    known = {_tolerated(one) for one in have}
-    kept = [asked.get(_tolerated(one), one) for one in have]
-    return [*kept, *(one for name, one in asked.items() if name not in known)]
+def changes(have: Object, wanted: Object) -> Object:
+    """Return what of a running pod's spec ``have`` follows ``wanted``, containers aside."""
+    made: Object = {}
+    deadline = wanted.get("activeDeadlineSeconds")
+    if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
+        made["activeDeadlineSeconds"] = deadline
+    listed = have.get("tolerations") or []
+    asked = {_tolerated(one): one for one in wanted.get("tolerations") or []}
+    # They may be added, and their tolerationSeconds change; none goes.
+    known = {_tolerated(one) for one in listed}
+    merged = [asked.get(_tolerated(one), one) for one in listed]
+    merged += [one for name, one in asked.items() if name not in known]
+    return made if merged == listed else {**made, "tolerations": merged}
 
 
 def _tolerated(toleration: Object) -> str:

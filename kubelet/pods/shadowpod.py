@@ -217,17 +217,12 @@ def _updates(have: Object, local: Object, options: Options) -> Object:
         followed = [_followed(one, asked.get(str(one.get("name")), one)) for one in listed]
         if followed != listed:
             made[field] = followed
-    deadline = local.get("activeDeadlineSeconds")
-    if deadline is not None and deadline != have.get("activeDeadlineSeconds"):
-        made["activeDeadlineSeconds"] = deadline
-    listed = have.get("tolerations") or []
     wanted = [*filter(options.tolerable(local), _own_tolerations(local))]
-    tolerations = podfields.tolerations(listed, wanted)
-    return made if tolerations == listed else {**made, "tolerations": copy.deepcopy(tolerations)}
+    return made | copy.deepcopy(podfields.changes(have, {**local, "tolerations": wanted}))
 
 
 def _followed(container: Object, asked: Object) -> Object:
-    changed = {name: asked[name] for name in ("image", "resources") if asked.get(name)}
+    changed = {name: asked[name] for name in podfields.FOLLOWED_OF_CONTAINERS if asked.get(name)}
     return {**container, **copy.deepcopy(changed)}
 
 

@@ -30,8 +30,6 @@ from webhook.admission import Admitted, Operation
 
 _CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
 _TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
-_CHANGEABLE: Final = ("activeDeadlineSeconds", "ephemeralContainers", "tolerations")
-_OF_CONTAINERS: Final = ("image", "resources")
 
 
 def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
@@ -205,12 +203,18 @@ def _told(obj: Object) -> tuple[object, ...]:
 
 def _fixed(spec: Object) -> Object:
     """Return ``spec`` without what may change."""
-    kept = {name: copy.copy(value) for name, value in spec.items() if name not in _CHANGEABLE}
+    kept = {
+        name: copy.copy(value) for name, value in spec.items() if name not in podfields.FOLLOWED
+    }
     for field in ("containers", "initContainers"):
         if field in kept:
             listed = validation.structs(kept[field], f"spec.pod.{field}")
             kept[field] = [
-                {name: value for name, value in one.items() if name not in _OF_CONTAINERS}
+                {
+                    name: value
+                    for name, value in one.items()
+                    if name not in podfields.FOLLOWED_OF_CONTAINERS
+                }
                 for one in listed
             ]
     return kept

@@ -259,12 +259,7 @@ def _guarded(pod: Object, spec: Object) -> Object:
 def _plain(wanted: Object, found: Object) -> Object:
     images = {name: _images(wanted, found, name) for name in _CONTAINERS}
     changed = {name: made for name, made in images.items() if made}
-    deadline = wanted.get("activeDeadlineSeconds")
-    if deadline is not None and deadline != found.get("activeDeadlineSeconds"):
-        changed["activeDeadlineSeconds"] = deadline
-    have = found.get("tolerations") or []
-    tolerations = podfields.tolerations(have, wanted.get("tolerations") or [])
-    return changed if tolerations == have else {**changed, "tolerations": tolerations}
+    return changed | podfields.changes(found, wanted)
 
 
 def _resized(wanted: Object, found: Object) -> Object:
