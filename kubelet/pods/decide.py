@@ -16,6 +16,7 @@ from apis.placement import TOLERATION, PlacementAnnotation
 from apis.resources import Quantity, Resources
 from kubelet.pods import shadowpod, status
 from kubelet.pods.mapping import MappingState
+from kubelet.pods.sanitize import LocalContext
 
 PATIENCE: Final = timedelta(seconds=10)
 """A namespace is offloaded that long after its first pods: before, they are not judged."""
@@ -47,6 +48,7 @@ class PodStep(Enum):
 
 
 DESTRUCTIVE = frozenset({PodStep.DELETE_SHADOW, PodStep.DELETE_LOCAL})
+DELETIONS = DESTRUCTIVE | {PodStep.END_WITHIN}
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,21 @@ def is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
     """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
     is_over = objects.is_finished(shadow)
     return remote is None and not status.has_started(local) and not is_over
+
+
+def remote_status(
+    local: Object, shadow: Object, remote: Object | None, home: LocalContext
+) -> Object:
+    """Return the status of ``local`` by what there is on the provider."""
+    phase = status.status_of(shadow).get("phase", "")
+    if remote is not None:
+        home = status.with_note(home, local, remote)
+        if is_remade_remotely(shadow, remote):
+            return status.ending(local, remote, home)
+        return status.mirrored(local, remote, home, remote_deferral(shadow))
+    if phase in objects.FINAL_PHASES:
+        return status.vanished(local, phase, home.now)
+    return status.accepted(local, home)
 
 
 def is_counted(local: Object) -> bool:

@@ -58,7 +58,7 @@ class PodDeletions:
         return objects.is_terminating(observed.local) and objects.uid(observed.local) == uid
 
     async def do(self, step: PodStep, observed: PodSnapshot) -> float | None:
-        """Delete what ``step`` says, most delete nothing; return in how many seconds to look again.
+        """Delete what ``step`` says; return in how many seconds to look again.
 
         Units: seconds, None for no need.
         """

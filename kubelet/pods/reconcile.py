@@ -20,8 +20,9 @@ from kube.cache import CachedCluster
 from kube.schedule import WITHHELD_MAX_S
 from kubelet.pods import apiserver, references, shadowpod, status
 from kubelet.pods import decide as decisions
-from kubelet.pods.apiserver import Mode
+from kubelet.pods.apiserver import Mode, Owner
 from kubelet.pods.decide import (
+    DELETIONS,
     DESTRUCTIVE,
     FallBack,
     PodSnapshot,
@@ -125,13 +126,14 @@ class PodReconciler:
         """What the provider labelled the last ShadowPod with; a wrong guess it corrects."""
 
     async def reconcile(self, key: Key) -> float | None:
-        return self._statuses.sooner(key, await self._look(key))
+        return self._memories.sooner(key, await self._look(key))
 
     async def _look(self, key: Key) -> float | None:
-        local = self._statuses.newest(key, self._mine(await self._local.seen(keys.POD, key)))
+        cached = self._mine(await self._local.seen(keys.POD, key))
+        local = self._statuses.written.newest(key, cached)
         if local is None:
             self._memories.forget(key)
-            self._statuses.forget(key)
+            self._statuses.written.forget(key)
         mapping = await self._namespaces.mapping(key.namespace)
         if mapping.state is not MappingState.OFFLOADED or mapping.pair is None:
             return await self._fall_back(local, mapping) if local else None
@@ -154,30 +156,26 @@ class PodReconciler:
 
     async def _do(self, step: PodStep, key: Key, observed: PodSnapshot) -> float | None:
         logger.debug("Decided", extra={"pod": str(key), "step": step.name})
-        try:
-            await self._leave_tokens(step, observed)
-            again_s = await self._deletions.do(step, observed)
-        except errors.ForbiddenError as error:
-            if step is PodStep.DELETE_LOCAL or observed.local is None:
-                raise
-            await self._withhold(observed.local, observed.pair, str(error))
-            return WITHHELD_MAX_S
-        if observed.local is None:
-            return again_s
-        if decisions.has_ended(observed.local):
-            await self._tokens.end(observed.local, observed.pair)
-        if step not in self._steps:
-            return again_s
-        return await self._steps[step](observed.local, observed)
+        local, again_s = observed.local, None
+        if step in DELETIONS:
+            try:
+                again_s = await self._delete(step, observed)
+            except errors.ForbiddenError as error:
+                if step is PodStep.DELETE_LOCAL or local is None:
+                    raise
+                await self._withhold(local, observed.pair, str(error))
+                return WITHHELD_MAX_S
+        if local is not None and decisions.has_ended(local):
+            await self._tokens.end(local, observed.pair)
+        act = self._steps.get(step)
+        return await act(local, observed) if act and local else again_s
 
-    async def _leave_tokens(self, step: PodStep, observed: PodSnapshot) -> None:
-        """Keep the tokens of a pod that is about to end: they go with its ShadowPod else."""
+    async def _delete(self, step: PodStep, observed: PodSnapshot) -> float | None:
+        """Delete; tokens of a pod that is about to end stay: they go with its ShadowPod else."""
         local, remote = observed.local, observed.mine(observed.remote)
-        is_end = step in {PodStep.DELETE_SHADOW, PodStep.END_WITHIN}
-        if local is None or remote is None or not is_end:
-            return
-        if objects.is_terminating(local) and shadowpod.is_for(remote, local):
+        if local and remote and objects.is_terminating(local) and shadowpod.is_for(remote, local):
             await self._tokens.leave_to(local, remote)
+        return await self._deletions.do(step, observed)
 
     # Seeing ----------------------------------------------------------------------------------
 
@@ -284,21 +282,24 @@ class PodReconciler:
             return None  # the provider tells when it changes its mind
         again_s = None
         if not decisions.has_ended_remotely(shadow, observed.remote):
-            again_s = await self._tokens.keep(local, shadow, observed.remote, observed.pair)
+            owner = Owner(keys.SHADOW_POD, shadow)
+            again_s = await self._tokens.keep(local, owner, observed.remote, observed.pair)
         if decisions.is_awaited(local, shadow, observed.remote):
             left_s = await self._statuses.await_answer(local, observed.pair)
             if left_s <= 0:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
             again_s = min(again_s or left_s, left_s)
-        self._statuses.answered(local)
-        wanted = self._statuses.of(local, shadow, observed.remote)
+        self._memories.of(local).is_unanswered = False
+        home = self._statuses.home()
+        wanted = decisions.remote_status(local, shadow, observed.remote, home)
         await self._statuses.write(local, wanted, observed.remote)
         return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
 
     async def _update(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         options = self._node.options()
         changes = shadowpod.changes(shadow, local, pair, options)
-        tell_taken_off(self._recorder, local, pair, options, changes)
+        if taken := apply.taken_off(changes.get("metadata") or {}):
+            _tell_orders(self._recorder, local, pair, taken & shadowpod.unsent(local, options))
         container = shadowpod.debugger(shadow, local)
         whole = shadowpod.with_debugger(changes, shadow, container) if container else changes
         if whole and (refusal := await self._change(shadow, whole)):
@@ -336,8 +337,9 @@ class PodReconciler:
         if remote is None or objects.is_finished(local):
             return None
         again_s = None
-        if not objects.is_finished(remote):
-            again_s = await self._tokens.keep_to_the_end(local, remote, observed.pair)
+        if apiserver.ends_late(local) and not objects.is_finished(remote):
+            owner = Owner(keys.POD, remote)  # it runs on for long without a ShadowPod
+            again_s = await self._tokens.keep(local, owner, remote, observed.pair)
         is_told_at_once = decisions.is_counted(local) and objects.is_finished(remote)
         left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
         if left_s > 0:
@@ -504,14 +506,6 @@ def _kept_off(taints: list[str], there: str) -> str:
     more = f" and {len(taints) - _MOST} more" if len(taints) > _MOST else ""
     cure = "allowedPodFields.tolerations of its ProviderPolicy opens them"
     return f"tolerations of {named}{more} {there}, which keeps such nodes for others: {cure}"
-
-
-def tell_taken_off(
-    recorder: Recorder, local: Object, pair: MappedNamespace, options: Options, changes: Object
-) -> None:
-    """Record which labels and annotations ``changes`` take off what went to the provider before."""
-    taken = apply.taken_off(changes.get("metadata") or {})
-    _tell_orders(recorder, local, pair, taken & shadowpod.unsent(local, options))
 
 
 def _tell_orders(

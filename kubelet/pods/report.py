@@ -9,14 +9,13 @@ restart containers with delays.
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import Gauge
 
 from apis import keys, objects
-from apis.objects import Key, Object
+from apis.objects import Object
 from apis.offloading import MappedNamespace
 from kube import errors
 from kube.cluster import Cluster
@@ -30,6 +29,7 @@ from kubelet.pods.sanitize import LocalContext
 from kubelet.pods.state import (
     REFUSED_S,
     TAKEN_S,
+    PodState,
     PodStates,
     Recorder,
     VirtualNodeContext,
@@ -65,17 +65,12 @@ class PodStatuses:
     ) -> None:
         self._local, self._memories, self._node = local, memories, node
         self._recorder, self._clock, self._monotonic = recorder, clock, monotonic
-        self._written = ReadYourWrites()
-        self._pacing = StatusRate(memories, monotonic)
-        self._quick_ends = QuickEndDelay(memories, monotonic)
-        self._owed: dict[Key, float] = {}
+        self.written = ReadYourWrites()
+        """Statuses that the cache does not show yet."""
+        self._pacing, self._quick_ends = StatusRate(monotonic), QuickEndDelay(monotonic)
         self._unkept: significance.Paths = frozenset()
         """Fields that the API server here does not keep."""
         UNANSWERED.set_function(memories.unanswered)
-
-    def newest(self, key: Key, cached: Object | None) -> Object | None:
-        """Return the pod as we last wrote it, if the cache is behind."""
-        return self._written.newest(key, cached)
 
     def begin(self, local: Object) -> None:
         """Take note that the provider has its ShadowPod."""
@@ -87,42 +82,23 @@ class PodStatuses:
         """Whether the provider was seen to have its ShadowPod."""
         return self._memories.of(local).begun is not None
 
-    def forget(self, key: Key) -> None:
-        """Forget a pod that is gone."""
-        self._written.forget(key)
-        self._owed.pop(key, None)
-
-    def sooner(self, key: Key, again_s: float | None) -> float | None:
-        """Return in how many seconds to look again: what waits to be told may be sooner."""
-        owed_s = self._owed.pop(key, None)
-        return again_s if owed_s is None else min(again_s or owed_s, owed_s)
-
     # What is worth a write -------------------------------------------------------------------
 
-    def of(self, local: Object, shadow: Object, remote: Object | None) -> Object:
-        """Return the status of ``local`` by what there is on the provider."""
-        phase = status.status_of(shadow).get("phase", "")
-        if remote is not None and decide.is_remade_remotely(shadow, remote):
-            return status.ending(local, remote, self._home_of(local, remote))
-        if remote is not None:
-            return self.mirrored(local, remote, decide.remote_deferral(shadow))
-        if phase in objects.FINAL_PHASES:
-            return status.vanished(local, phase, self._clock())
-        return status.accepted(local, self._home())
-
-    def mirrored(self, local: Object, remote: Object, deferred: str = "") -> Object:
+    def mirrored(self, local: Object, remote: Object) -> Object:
         """Return the status of ``local`` as ``remote`` has it."""
-        return status.mirrored(local, remote, self._home_of(local, remote), deferred)
+        return status.mirrored(local, remote, status.with_note(self.home(), local, remote))
 
     async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
         """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
         before, wanted = status.status_of(local), self._told(local, wanted)
+        is_news = significance.is_significant(*self._kept(before, wanted))
         labels: dict[str, str | None] = {}
         if keys.REMOTE_UNAVAILABLE in objects.labels(local):
             labels[keys.REMOTE_UNAVAILABLE] = None
-        if not is_labelled(local) and self._is_due(local, wanted):
-            labels[keys.SHADOW_POD_LABEL] = "true"
-        if labels or self._is_news(local, wanted):
+        age_s = self._memories.of(local).age_s(self._monotonic())
+        if not is_labelled(local) and (is_news or age_s >= QUIET_S):
+            labels[keys.SHADOW_POD_LABEL] = "true"  # it runs, is in trouble, or takes its time
+        if labels or is_news:
             metadata = {"labels": labels, "annotations": status.note(local, remote)}
             said = {name: value for name, value in metadata.items() if value}
             if not await self._patch(local, wanted, said):
@@ -134,7 +110,7 @@ class PodStatuses:
 
     async def accept(self, local: Object) -> None:
         """Tell that the provider has taken the pod, which waits there."""
-        await self.write(local, status.accepted(local, self._home()))
+        await self.write(local, status.accepted(local, self.home()))
 
     async def end(self, local: Object, phase: str, remote: Object | None) -> None:
         """Let a pod that is about to go have ended, if somebody counts it by its phase.
@@ -154,7 +130,7 @@ class PodStatuses:
 
     async def refuse(self, local: Object, message: str) -> float:
         """Leave the pod Pending and say why; return in how many seconds to try again."""
-        wanted = status.refused(local, message, self._home())
+        wanted = status.refused(local, message, self.home())
         await self._say(local, wanted, status.FAILED_REFLECTION, message)
         memory = self._memories.of(local)
         pause_s, memory.refused_s = memory.refused_s, min(memory.refused_s * 2, MAX_REFUSED_S)
@@ -162,7 +138,7 @@ class PodStatuses:
 
     async def refuse_debugger(self, local: Object, container: Object, message: str) -> None:
         """Tell that the provider does not take an ephemeral container: it has ended."""
-        wanted = status.without_debugger(local, container, message, self._home())
+        wanted = status.without_debugger(local, container, message, self.home())
         await self._patch(local, wanted, {})
 
     async def reject(self, local: Object, rejection: Rejection) -> None:
@@ -176,18 +152,15 @@ class PodStatuses:
 
     async def await_answer(self, local: Object, pair: MappedNamespace) -> float:
         """Tell that the provider makes no Pod, once it had a minute; return what is left of it."""
-        left_s = ANSWER_S - self._age_s(local)
+        memory = self._memories.of(local)
+        left_s = ANSWER_S - memory.age_s(self._monotonic())
         if left_s > 0:
             return left_s
         message = f"cluster {pair.destination} took the pod and has made no Pod of it in a minute"
-        wanted = status.unanswered(local, f"{message}: ask its administrator", self._home())
+        wanted = status.unanswered(local, f"{message}: ask its administrator", self.home())
         await self._say(local, wanted, keys.NO_REMOTE_POD, message)
-        self._memories.of(local).is_unanswered = True
+        memory.is_unanswered = True
         return left_s
-
-    def answered(self, local: Object) -> None:
-        """Take note that the provider has made a Pod, or said why it does not."""
-        self._memories.of(local).is_unanswered = False
 
     async def out_of_reach(self, local: Object) -> None:
         """Mark a pod that runs on a provider that is silent."""
@@ -201,60 +174,43 @@ class PodStatuses:
         if not self._is_same(local, wanted) and await self._patch(local, wanted, {}):
             self._recorder.event(keys.POD, local, "Warning", reason, message)
 
-    def _is_due(self, local: Object, wanted: Object) -> bool:
-        """Whether a pod gets its first status: it runs, is in trouble, or takes its time."""
-        return self._is_news(local, wanted) or self._age_s(local) >= QUIET_S
-
-    def _is_news(self, local: Object, wanted: Object) -> bool:
-        return significance.is_significant(*self._kept(local, wanted))
-
     def _is_same(self, local: Object, wanted: Object) -> bool:
-        return significance.is_same(*self._kept(local, wanted))
+        return significance.is_same(*self._kept(status.status_of(local), wanted))
 
-    def _kept(self, local: Object, wanted: Object) -> tuple[Object, Object]:
-        """Return the status that ``local`` has, and of the one it is to have what is kept here."""
-        before = status.status_of(local)
-        return significance.without(before, self._unkept), significance.without(
-            wanted, self._unkept
-        )
-
-    def _age_s(self, local: Object) -> float:
-        now, memory = self._monotonic(), self._memories.of(local)
-        memory.begun = now if memory.begun is None else memory.begun
-        return now - memory.begun
+    def _kept(self, before: Object, wanted: Object) -> tuple[Object, Object]:
+        """Return of two statuses what is kept here."""
+        known = self._unkept
+        return significance.without(before, known), significance.without(wanted, known)
 
     def _told(self, local: Object, wanted: Object) -> Object:
         """Return what is told of ``wanted``: of an end that comes too soon that it waits."""
-        held_s = self._quick_ends.held_s(local, wanted, self._age_s(local))
+        memory = self._memories.of(local)
+        owner = significance.owner_of(local, wanted, memory.age_s(self._monotonic()))
+        held_s = self._quick_ends.held_s(memory, owner)
         if held_s <= 0:
             return wanted
-        self._owe(objects.key_of(local), held_s)
-        return significance.held_status(local, self._home())
-
-    def _owe(self, key: Key, in_s: float) -> None:
-        self._owed[key] = min(in_s, self._owed.get(key, in_s))
+        memory.owe(held_s)
+        return significance.held_status(local, self.home())
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> bool:
         """Write the status; return whether that was its turn. If not, a later look writes."""
-        before, key = status.status_of(local), objects.key_of(local)
-        left_s = self._pacing.left_s(local, is_urgent=significance.is_urgent(before, wanted))
+        before, memory = status.status_of(local), self._memories.of(local)
+        left_s = self._pacing.left_s(memory, is_urgent=significance.is_urgent(before, wanted))
         if left_s > 0:
-            self._owe(key, left_s)
+            memory.owe(left_s)
             return False
         changes = significance.patch(before, wanted)
         metadata = {"uid": objects.uid(local), **metadata}
+        key = objects.key_of(local)
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
         self._unkept = significance.unkept(self._unkept, changes, status.status_of(made))
-        self._written.add(local, made)
+        self.written.add(local, made)
         return True
 
-    def _home(self) -> LocalContext:
+    def home(self) -> LocalContext:
+        """Return what is added here to what a provider says."""
         node = self._node
         return LocalContext(node.host_ip, self._clock(), addresses=node.addresses())
-
-    def _home_of(self, local: Object, remote: Object) -> LocalContext:
-        restarts, was_disrupted = status.restarts(local, remote), status.was_disrupted(local)
-        return replace(self._home(), restarts=restarts, was_disrupted=was_disrupted)
 
 
 # How often a status is written here, whatever a provider says, and when a quick end is told -------
@@ -290,13 +246,12 @@ class StatusRate:
     one after another.
     """
 
-    def __init__(self, memories: PodStates, clock: Callable[[], float]) -> None:
-        self._memories, self._clock = memories, clock
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._next = clock()
 
-    def left_s(self, local: Object, *, is_urgent: bool) -> float:
+    def left_s(self, memory: PodState, *, is_urgent: bool) -> float:
         """Return in how many seconds it may be written, 0 for now; what is urgent never waits."""
-        memory = self._memories.of(local)
         writes = memory.writes = memory.writes or self._begun()
         if is_urgent:
             writes.pace.allows("")
@@ -328,20 +283,19 @@ class QuickEndDelay:
     Its owner makes another at once, which costs this cluster a pod, its binding and its statuses.
     """
 
-    def __init__(self, memories: PodStates, clock: Callable[[], float]) -> None:
-        self._memories, self._clock = memories, clock
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self._pace = Buckets(clock, per_second=ENDS_PER_MINUTE / 60, burst=ENDS_PER_MINUTE)
         self._pauses: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def held_s(self, local: Object, wanted: Object, age_s: float) -> float:
-        """Return in how many seconds ``wanted`` may be told, 0 for now.
+    def held_s(self, memory: PodState, owner: str) -> float:
+        """Return in how many seconds the end of a pod of ``owner`` may be told, 0 for now.
 
-        Units: ``age_s`` is since when the pod runs on the provider.
+        ``owner`` is "" of a pod that does not end, or not that soon.
         """
-        memory, now = self._memories.of(local), self._clock()
+        now = self._clock()
         if memory.held_until is not None:
             return max(0.0, memory.held_until - now)
-        owner = significance.owner_of(local, wanted, age_s)
         if not owner or self._pace.allows(owner):
             return 0.0
         memory.held_until = now + self._pause_s(owner, now)

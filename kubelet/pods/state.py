@@ -178,6 +178,18 @@ class PodState:
     has_no_tokens: bool = False
     """Whether it has ended, and nothing of its tokens is left on the provider."""
 
+    owed_s: float | None = None
+    """In how many seconds to look again, since a status waits to be written."""
+
+    def age_s(self, now: float) -> float:
+        """Return for how long the provider has its ShadowPod: since ``now``, if nobody knows."""
+        self.begun = now if self.begun is None else self.begun
+        return now - self.begun
+
+    def owe(self, in_s: float) -> None:
+        """Take note that a status waits to be written, which may be in ``in_s``."""
+        self.owed_s = in_s if self.owed_s is None else min(in_s, self.owed_s)
+
     def hold(self, now: float) -> float | None:
         """Return the next pause of a pod that waits for what it reads; None: it waits no more."""
         if self.awaits_since is None:
@@ -208,6 +220,14 @@ class PodStates:
     def forget(self, key: Key) -> None:
         """Forget a pod that is gone."""
         self._of.pop(key, None)
+
+    def sooner(self, key: Key, again_s: float | None) -> float | None:
+        """Return in how many seconds to look again: what waits to be told may be sooner."""
+        found = self._of.get(key)
+        if found is None or (owed_s := found.owed_s) is None:
+            return again_s
+        found.owed_s = None
+        return min(again_s or owed_s, owed_s)
 
     def unanswered(self) -> int:
         """Return how many pods the provider took, and made nothing of."""

@@ -7,6 +7,7 @@ Source: docs/parity.md § 5.5.4, 5.5.5; SEC-B1, SEC-B2.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -372,6 +373,11 @@ def note(local: Object, remote: Object | None) -> dict[str, str]:
     mark = _DISRUPTED if conditions.says(remote, conditions.DISRUPTION) else ""
     wanted = {keys.REMOTE_POD: f"{uid} {count}{mark}"}
     return {} if objects.annotations(local).items() >= wanted.items() else wanted
+
+
+def with_note(home: LocalContext, local: Object, remote: Object) -> LocalContext:
+    """Return ``home`` with what ``local`` has noted of Pods that the provider made of it."""
+    return replace(home, restarts=restarts(local, remote), was_disrupted=was_disrupted(local))
 
 
 def was_disrupted(local: Object) -> bool:

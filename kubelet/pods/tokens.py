@@ -55,20 +55,6 @@ class Tokens:
         if wanted := apiserver.tokens(local, self._server):
             await self._keep(local, Owner(keys.SHADOW_POD, shadow), pair, wanted, is_new=True)
 
-    async def keep(
-        self, local: Object, shadow: Object, remote: Object | None, pair: MappedNamespace
-    ) -> float | None:
-        """Provide what is missing or grows old; return when to come back, None for no tokens."""
-        return await self._provide(local, Owner(keys.SHADOW_POD, shadow), remote, pair)
-
-    async def keep_to_the_end(
-        self, local: Object, remote: Object, pair: MappedNamespace
-    ) -> float | None:
-        """Do so for a terminating pod that runs on for long without a ShadowPod."""
-        if not apiserver.ends_late(local):
-            return None
-        return await self._provide(local, Owner(keys.POD, remote), remote, pair)
-
     async def leave_to(self, local: Object, remote: Object) -> None:
         """Let the tokens stay with the Pod ``remote`` of a terminating pod that ends late.
 
@@ -90,9 +76,10 @@ class Tokens:
                 logger.warning("Tokens go before their pod", extra=fields)
         memory.has_left_tokens = True
 
-    async def _provide(
+    async def keep(
         self, local: Object, owner: Owner, remote: Object | None, pair: MappedNamespace
     ) -> float | None:
+        """Provide what is missing or grows old; return when to come back, None for no tokens."""
         wanted = apiserver.tokens(local, self._server)
         if not wanted:
             return None

@@ -9,8 +9,7 @@ from apis import keys
 from apis.objects import Key, Object
 from kubelet.pods import significance
 from kubelet.pods.report import StatusRate
-from kubelet.pods.state import PodStates
-from tests import factories
+from kubelet.pods.state import PodState
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, named_condition, running, waiting
@@ -76,8 +75,8 @@ async def test_what_a_provider_refuses_again_and_again_is_paced_as_well(fake_wor
 
 def test_all_pods_of_a_provider_share_what_is_more_than_ten_a_minute() -> None:
     now = [0.0]
-    pacing = StatusRate(PodStates(), lambda: now[0])
-    pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"u{n}"}) for n in range(2000)]
+    pacing = StatusRate(lambda: now[0])
+    pods = [PodState(f"u{n}") for n in range(2000)]
     due = dict.fromkeys(range(len(pods)), 0.0)
     count = [0] * len(pods)
     while now[0] < 60:
@@ -94,8 +93,8 @@ def test_all_pods_of_a_provider_share_what_is_more_than_ten_a_minute() -> None:
 
 
 def test_a_burst_of_honest_pods_waits_for_nothing() -> None:
-    pacing = StatusRate(PodStates(), lambda: 0.0)
-    pods = [factories.pod("shop", f"web-{n}", metadata={"uid": f"u{n}"}) for n in range(1000)]
+    pacing = StatusRate(lambda: 0.0)
+    pods = [PodState(f"u{n}") for n in range(1000)]
     assert not any(pacing.left_s(pod, is_urgent=False) for _ in range(4) for pod in pods)
 
 
