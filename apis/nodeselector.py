@@ -38,7 +38,7 @@ class TooLargeError(ValueError):
     """A conjunction would be larger than its bound; the message says what of it."""
 
 
-class _Said(NamedTuple):
+class _NodeSelectorTerm(NamedTuple):
     """A term and its requirements, each as a text that is the same for equal ones."""
 
     term: Term
@@ -185,15 +185,17 @@ def _part(term: Term, part: str) -> list[Object]:
     return term.get(part) or []
 
 
-def _said(term: Term) -> _Said:
+def _said(term: Term) -> _NodeSelectorTerm:
     requirements = {(part, canonical(item)): item for part in _PARTS for item in _part(term, part)}
-    return _Said(term, requirements, len(canonical(term)))
+    return _NodeSelectorTerm(term, requirements, len(canonical(term)))
 
 
 _Missing: TypeAlias = Mapping[tuple[str, str], Object]
 
 
-def _pieces(have: Sequence[_Said], want: Sequence[_Said]) -> Iterator[tuple[_Said, _Missing]]:
+def _pieces(
+    have: Sequence[_NodeSelectorTerm], want: Sequence[_NodeSelectorTerm]
+) -> Iterator[tuple[_NodeSelectorTerm, _Missing]]:
     """Yield each term of the conjunction: one that is there, and what it lacks."""
     if not have or not want:
         yield from ((term, {}) for term in have or want)
@@ -202,7 +204,9 @@ def _pieces(have: Sequence[_Said], want: Sequence[_Said]) -> Iterator[tuple[_Sai
         yield from _narrowed(term, want)
 
 
-def _narrowed(term: _Said, want: Sequence[_Said]) -> Iterator[tuple[_Said, _Missing]]:
+def _narrowed(
+    term: _NodeSelectorTerm, want: Sequence[_NodeSelectorTerm]
+) -> Iterator[tuple[_NodeSelectorTerm, _Missing]]:
     """Yield what is left of ``term`` where one of ``want`` holds as well."""
     if not term.requirements or any(_implies(term, other) for other in want):
         yield term, {}
@@ -214,12 +218,12 @@ def _narrowed(term: _Said, want: Sequence[_Said]) -> Iterator[tuple[_Said, _Miss
             yield other, {}
 
 
-def _implies(term: _Said, other: _Said) -> bool:
+def _implies(term: _NodeSelectorTerm, other: _NodeSelectorTerm) -> bool:
     """Whether ``term`` says all that ``other`` says, word by word."""
     return bool(other.requirements) and other.requirements.keys() <= term.requirements.keys()
 
 
-def _missing(term: _Said, other: _Said) -> _Missing:
+def _missing(term: _NodeSelectorTerm, other: _NodeSelectorTerm) -> _Missing:
     have = term.requirements
     return {one: item for one, item in other.requirements.items() if one not in have}
 
