@@ -5,6 +5,7 @@ Whatever survives the tests of its package is a line that no test needs, or one 
 
 import ast
 import copy
+import functools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,22 +73,32 @@ def _code(path: Path) -> list[int]:
 
 def _changes(path: Path, line: int) -> list[Drawn]:
     """Return all changes of what begins at ``line``; annotations and docstrings have none."""
-    text = path.read_text(encoding="utf-8")
-    nodes = list(ast.walk(_without_types(ast.parse(text))))
-    tests = {node.test for node in nodes if isinstance(node, ast.If | ast.While | ast.IfExp)}
-    # Before Python 3.12 what is inside of an f-string says a wrong place.
-    written = {
-        inner for node in nodes if isinstance(node, ast.JoinedStr) for inner in ast.walk(node)
-    }
+    text, begins, tests = _parsed(path)
     found = []
-    for node in nodes:
-        if getattr(node, "lineno", 0) != line or node in written:
-            continue
+    for node in begins.get(line, []):
         before = ast.get_source_segment(text, node) or ""
         for after in _changed(node, before, is_test=node in tests):
             whole = _replaced(text, node, after)
             found.append(Drawn(path.relative_to(ROOT), line, _short(before), _short(after), whole))
     return found
+
+
+@functools.cache
+def _parsed(path: Path) -> tuple[str, dict[int, list[ast.AST]], set[ast.AST]]:
+    """Return the text of a file, what begins at each line, and what is asked by if or while."""
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(_without_types(ast.parse(text))))
+    tests: set[ast.AST] = {
+        node.test for node in nodes if isinstance(node, ast.If | ast.While | ast.IfExp)
+    }
+    # Before Python 3.12 what is inside of an f-string says a wrong place.
+    strings = (node for node in nodes if isinstance(node, ast.JoinedStr))
+    inside = {inner for string in strings for inner in ast.walk(string)}
+    begins: dict[int, list[ast.AST]] = {}
+    for node in nodes:
+        if node not in inside:
+            begins.setdefault(getattr(node, "lineno", 0), []).append(node)
+    return text, begins, tests
 
 
 def _without_types(tree: ast.Module) -> ast.Module:
