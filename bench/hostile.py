@@ -48,7 +48,7 @@ ROWS: Final = (
     ("X9: 500 half-open and slow: webhook", "not measured",
      "tests/webhook/test_serving.py::test_half_open_and_slow_connections_keep_nobody_out"),
     ("X9: 500 half-open and slow: virtual kubelet", "not measured",
-     "tests/kubelet/test_serving.py::test_half_open_and_slow_connections_keep_nobody_out"),
+     "tests/kubelet/test_server.py::test_half_open_and_slow_connections_keep_nobody_out"),
     ("X9: 500 half-open and slow: metric agent", "not measured",
      ("tests/controllers/test_metricagent.py"
       "::test_half_open_and_slow_connections_keep_nobody_out")),
@@ -69,7 +69,7 @@ ROWS: Final = (
     ("random requests to the webhook", "not measured",
      "tests/webhook/test_serving.py::test_no_request_makes_it_fail"),
     ("random requests to the virtual kubelet", "not measured",
-     "tests/kubelet/test_serving.py::test_no_request_makes_it_fail"),
+     "tests/kubelet/test_server.py::test_no_request_makes_it_fail"),
     ("random requests to the metric agent", "not measured",
      "tests/controllers/test_metricagent.py::test_no_request_makes_it_fail"),
     ("random requests to metrics and probes", "not measured",

@@ -23,7 +23,7 @@ from kubelet.nodeobject import Health, NodeIdentity
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
 from tests.kube.test_breaker import Cache
-from tests.kubelet.test_settings import MUST
+from tests.kubelet.test_options import MUST
 from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
 
 NODE = Key("", "milan")

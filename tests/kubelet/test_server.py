@@ -1,10 +1,11 @@
 """The kubelet API, through real TLS, before a provider that is a web server."""
 
+import asyncio
 import base64
 import datetime as dt
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,14 +16,18 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from certs import pki
 from kube import errors
+from kube.authz import Authorizer
 from kubelet.api import usage
 from kubelet.api.certificate import CertificateReconciler
+from kubelet.api.server import AT_ONCE, PodLookups
 from kubelet.pods import containers
+from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.state import NodePod
 from tests import factories, flood
+from tests.factories import pod
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
-from tests.kubelet.worlds import NOW, TWIN, WEB
+from tests.kubelet.worlds import NODE, NOW, TWIN, WEB, Namespaces
 
 LOGS = "/containerLogs/shop/web/main"
 
@@ -416,3 +421,30 @@ async def test_no_request_makes_it_fail(
 
     assert found >= ({200, 400, 404} if who else {400, 401})
     assert await rig.get(LOGS) == (200, "one\ntwo\n")
+
+
+# What many pods use costs nobody else the loop ----------------------------------------------------
+
+WAITING = Namespaces(NamespaceMapping(MappingState.WAITING))
+
+
+async def test_what_is_decoded_for_metrics_lets_others_in_between() -> None:
+    pods = {Key("shop", f"web-{n}"): NodePod.cached(pod("shop", f"web-{n}")) for n in range(1000)}
+    lookups = lookups_of(pods)
+    turns = 0
+
+    async def lease() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(lease())
+    assert len(await lookups.measured()) == len(await lookups.pods()) == 1000
+    other.cancel()
+    assert turns >= 2 * 1000 / AT_ONCE
+
+
+def lookups_of(pods: Mapping[Key, NodePod]) -> PodLookups:
+    home = FakeCluster()
+    return PodLookups(NODE, home, FakeCluster(), WAITING, lambda: pods, Authorizer(home, NODE))
