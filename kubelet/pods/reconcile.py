@@ -173,7 +173,8 @@ class PodReconciler:
     async def _delete(self, step: PodStep, observed: PodSnapshot) -> float | None:
         """Delete; tokens of a pod that is about to end stay: they go with its ShadowPod else."""
         local, remote = observed.local, observed.mine(observed.remote)
-        if local and remote and objects.is_terminating(local) and shadowpod.is_for(remote, local):
+        is_end = step is not PodStep.DELETE_LOCAL and local and objects.is_terminating(local)
+        if local and remote and is_end and shadowpod.is_for(remote, local):
             await self._tokens.leave_to(local, remote)
         return await self._deletions.do(step, observed)
 
