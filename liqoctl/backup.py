@@ -17,8 +17,9 @@ from apis.objects import Key, Object
 from kube import errors, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from liqoctl import clusters
+from liqoctl.clusters import Side
 from liqoctl.forge import backup as forge
-from liqoctl.output import Progress
 
 
 async def key_pair(cluster: ClusterClient) -> list[Object]:
@@ -59,13 +60,12 @@ _MOST: Final = 1000
 _TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
 
 
-async def write_bundle(
-    cluster: ClusterClient, progress: Progress, path: Path, version: str
-) -> None:
+async def write_bundle(side: Side, path: Path) -> None:
     """Write the archive to ``path``, which only its owner may read.
 
     What may not be read is named in ``missing.txt`` instead.
     """
+    cluster = side.cluster
     missing: list[str] = []
     found = {kind: await _all(cluster, Selection(kind, Object), missing) for kind in forge.BUNDLED}
     spaces = await _all(cluster, _TENANTS, missing)
@@ -76,7 +76,10 @@ async def write_bundle(
             for name in names
             for obj in await _all(cluster, Selection(kind, Object, name), missing)
         ]
-    versions = {"liqoctl": version, "server": (await cluster.version()).get("gitVersion")}
+    versions = {
+        "liqoctl": clusters.version(),
+        "server": (await cluster.version()).get("gitVersion"),
+    }
     files = {"versions.json": json.dumps(versions)}
     files |= {name: json.dumps(objs, indent=1) for name, objs in forge.archive_files(found)}
     for pod in found[keys.POD]:
@@ -87,7 +90,7 @@ async def write_bundle(
             files[f"logs/{key.namespace}/{key.name}/{name}.log"] = log
     files["missing.txt"] = "\n".join(missing)
     _pack(path, files)
-    progress.info(f"{len(files)} files in {path}: no Secrets; look it through before you send it")
+    side.info(f"{len(files)} files in {path}: no Secrets; look it through before you send it")
 
 
 async def _all(

@@ -1,18 +1,16 @@
 """Names of objects for a shell's completion. A cluster that is slow offers no names."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from apis import keys
 from apis.objects import Kind
-from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl import clusters
+from liqoctl.clusters import Side
 from liqoctl.options import Session
-from liqoctl.output import Progress
 
 PATIENCE_S: Final = 2.0
 MOST: Final = 100
@@ -40,19 +38,13 @@ def names(who: Session, kind: Kind, prefix: str) -> list[str]:
     """
     found: set[str] = set()
 
-    async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        where = who.namespace
-        if kind in _OF_NAMESPACE:
-            where = where or cluster.access.namespace or "default"
+    async def look(side: Side) -> None:
+        where = side.namespace if kind in _OF_NAMESPACE else who.namespace
         async with asyncio.timeout(PATIENCE_S):
-            listed = await cluster.list(Selection(kind, _Named, where if kind.namespaced else ""))
-        found.update(key.name for key in listed.items)
+            of = Selection(kind, _Named, where if kind.namespaced else "")
+            found.update(key.name for key in (await side.cluster.list(of)).items)
 
-    clusters.run(who, work, needs_install=False)
-    return _first(found, prefix)
-
-
-def _first(found: Iterable[str], prefix: str) -> list[str]:
+    clusters.run(who, look, needs_install=False)
     return sorted(name for name in found if name.startswith(prefix))[:MOST]
 
 

@@ -8,18 +8,10 @@ import contextlib
 import importlib.metadata
 import os
 import shlex
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +21,7 @@ from apis import objects
 from apis.objects import Key, Kind, Object
 from kube import client, credentials, errors, informer, peer
 from kube.client import ClusterClient
+from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, KubeError
 from liqoctl.forge import manifests
 from liqoctl.options import Session
@@ -38,17 +31,32 @@ _HOME: Final = "~/.kube/config"
 _KINDS: Final = "/apis/offloading.liqo.io"
 """Served, to everybody who is signed in, by a cluster that has our kinds."""
 LOOK_S: Final = 5.0
+READ_S: Final = 60.0
+"""The bound of what has no ``--timeout``."""
 
-Connect = Callable[..., contextlib.AbstractAsyncContextManager[ClusterClient]]
+
+_CONNECTS: Final[
+    tuple[Callable[..., contextlib.AbstractAsyncContextManager[ClusterClient]], ...]
+] = (
+    client.connect,
+    peer.connect,
+)
+"""To the cluster of the user, and to another."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of two clusters, whose steps are told with its name in front."""
+    """A cluster of a command; steps in one of two are told with its name in front."""
 
     cluster: ClusterClient
     progress: Progress
     prefix: str = ""
+    session: Session = field(default_factory=Session)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace to work in, of kinds of which a command means one there."""
+        return self.session.namespace or self.cluster.access.namespace or "default"
 
     def info(self, message: str) -> None:
         """Say that a step is done."""
@@ -65,56 +73,64 @@ def version() -> str:
 
 def run(
     session: Session,
-    work: Callable[[ClusterClient, Progress], Awaitable[None]],
+    work: Callable[[Side], Awaitable[object]],
+    what: str = "",
+    timeout_s: float = READ_S,
     *,
     needs_install: bool = True,
 ) -> None:
-    """Do ``work`` with the cluster of ``session``.
+    """Do ``work`` with the cluster of ``session``, ``within`` the time if it is said ``what``.
 
     Raises:
         click.ClickException: it could not be done; the message is for the user.
     """
-    asyncio.run(_run(session, work, needs_install=needs_install))
 
+    async def bounded() -> None:
+        async with _opened((session, ""), needs_install=needs_install) as (side,):
+            side.progress.detail(f"using the API server {side.cluster.access.server}")
+            async with within(timeout_s, what) if what else contextlib.nullcontext():
+                await work(side)
 
-async def _run(
-    session: Session,
-    work: Callable[[ClusterClient, Progress], Awaitable[None]],
-    *,
-    needs_install: bool,
-) -> None:
-    progress = Progress(verbose=session.verbose)
-    with _explained():
-        async with _connected(session) as cluster:
-            progress.detail(f"using the API server {cluster.access.server}")
-            cluster.on_warning(_each_once(progress.warning))
-            async with _told_if_bare([(cluster, session)] if needs_install else []):
-                await work(cluster, progress)
+    asyncio.run(bounded())
 
 
 def run_both(
-    local: Session, remote: Session, work: Callable[[Side, Side], Awaitable[None]]
+    local: Session,
+    remote: Session,
+    work: Callable[[Side, Side], Awaitable[object]],
+    what: str,
+    timeout_s: float,
 ) -> None:
-    """Do ``work`` with the clusters of both sessions.
+    """Do ``work`` with the clusters of both sessions, as ``run`` does."""
 
-    Raises:
-        click.ClickException: it could not be done; the message is for the user.
-    """
-    asyncio.run(_run_both(local, remote, work))
+    async def bounded() -> None:
+        used = (local, "(local)   "), (remote, "(remote)  ")
+        async with _opened(*used) as sides, within(timeout_s, what):
+            await work(*sides)
+
+    asyncio.run(bounded())
 
 
-async def _run_both(
-    local: Session, remote: Session, work: Callable[[Side, Side], Awaitable[None]]
-) -> None:
-    progress = Progress(verbose=local.verbose)
-    with _explained():
-        there_ = _connected(remote, connect=peer.connect)
-        async with _connected(local) as here, there_ as there:
-            sides = Side(here, progress, "(local)   "), Side(there, progress, "(remote)  ")
-            for side in sides:
-                side.cluster.on_warning(_each_once(side.warning))
-            async with _told_if_bare([(here, local), (there, remote)]):
-                await work(*sides)
+@asynccontextmanager
+async def _opened(
+    *used: tuple[Session, str], needs_install: bool = True
+) -> AsyncIterator[list[Side]]:
+    """Open the clusters of sessions; the second is another's, and answers as ``kube.peer`` lets."""
+    sides: list[Side] = []
+    progress = Progress(verbose=used[0][0].verbose)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(_explained())
+        for (session, prefix), connect in zip(used, _CONNECTS, strict=False):
+            who = await credentials.from_file(
+                _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
+            )
+            connecting = connect(who, user_agent=f"pyliqo-liqoctl/{version()}")
+            cluster = await stack.enter_async_context(connecting)
+            sides.append(Side(cluster, progress, prefix, session))
+            cluster.on_warning(_each_once(sides[-1].warning))
+        if needs_install:
+            await stack.enter_async_context(_told_if_bare(sides))
+        yield sides
 
 
 def _each_once(say: Callable[[str], None]) -> Callable[[str], None]:
@@ -129,21 +145,9 @@ def _each_once(say: Callable[[str], None]) -> Callable[[str], None]:
     return warn
 
 
-@contextlib.asynccontextmanager
-async def _connected(
-    session: Session, *, connect: Connect = client.connect
-) -> AsyncIterator[ClusterClient]:
-    """Open the client of a cluster; ``connect`` is that of ``kube.peer`` for another side."""
-    who = await credentials.from_file(
-        _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
-    )
-    async with connect(who, user_agent=f"pyliqo-liqoctl/{version()}") as cluster:
-        yield cluster
-
-
-@contextlib.asynccontextmanager
-async def _told_if_bare(used: Sequence[tuple[ClusterClient, Session]]) -> AsyncIterator[None]:
-    """Say of a command that failed that a cluster which it ``used`` lacks our kinds, if it does.
+@asynccontextmanager
+async def _told_if_bare(sides: Iterable[Side]) -> AsyncIterator[None]:
+    """Say of a command that failed that one of its clusters lacks our kinds, if it does.
 
     Raises:
         click.ClickException: with the command that installs them.
@@ -153,21 +157,21 @@ async def _told_if_bare(used: Sequence[tuple[ClusterClient, Session]]) -> AsyncI
     except (errors.NotFoundError, click.ClickException) as error:
         if isinstance(error.__context__, TimeoutError):
             raise  # it took long enough already
-        for cluster, session in used:
-            await check_installed(cluster, session)
+        for side in sides:
+            await check_installed(side)
         raise
 
 
-async def check_installed(cluster: ClusterClient, session: Session) -> None:
+async def check_installed(side: Side) -> None:
     """Fail in a cluster without our kinds; for commands that would not fail there by themselves.
 
     Raises:
         click.ClickException: with the command that installs them.
     """
-    if await _is_bare(cluster):
+    if await _is_bare(side.cluster):
         raise click.ClickException(
-            f"pyliqo is not installed in the cluster {cluster.access.server}; "
-            f"to install it: {installs(session)}"
+            f"pyliqo is not installed in the cluster {side.cluster.access.server}; "
+            f"to install it: {installs(side.session)}"
         ) from None
 
 
@@ -265,14 +269,12 @@ async def keep(
     return changed
 
 
+Condition = Callable[[Object | None], bool]
+Reason = Callable[[Object | None], str]
+
+
 async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
-    side: Side,
-    kind: Kind,
-    key: Key,
-    is_done: Callable[[Object | None], bool],
-    *,
-    what: str,
-    why: Callable[[Object | None], str] = lambda _: "",
+    side: Side, kind: Kind, key: Key, is_done: Condition, *, what: str, why: Reason = lambda _: ""
 ) -> Object | None:
     """Return the object once ``is_done``; what a time-out interrupted is told, and ``why``."""
     with side.progress.waiting(f"{side.prefix}{what}"):
@@ -285,13 +287,19 @@ async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
     return found
 
 
-async def _reason(side: Side, kind: Kind, key: Key, why: Callable[[Object | None], str]) -> str:
+async def _reason(side: Side, kind: Kind, key: Key, why: Reason) -> str:
     try:
         async with asyncio.timeout(2):
             said = why(await side.cluster.get_live(kind, key))
     except (KubeError, TimeoutError):
         return ": the cluster does not answer"
     return f": {said}" if said else ""
+
+
+async def called(cluster: Cluster, kind: Kind, key: Key) -> list[Object]:
+    """Return what is called as ``key`` says; an empty namespace means wherever it is."""
+    of = Selection(kind, Object, key.namespace, fields=f"metadata.name={key.name}")
+    return list((await cluster.list(of)).items.values())
 
 
 async def remove(side: Side, kind: Kind, key: Key, *, why: str = "", waits: bool = True) -> bool:

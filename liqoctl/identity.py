@@ -4,9 +4,7 @@ Source: docs/parity.md § 7.4, 7.6.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Final
 
 import click
 
@@ -21,30 +19,12 @@ from liqoctl import clusters, output
 from liqoctl import peer as peer_
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
-from liqoctl.forge.peering import Metadata
-from liqoctl.options import Session
-from liqoctl.output import Progress, Shown
-
-READ_S: Final = 60.0
+from liqoctl.output import Shown
 
 
-def run(who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaitable[None]]) -> None:
-    """Do ``work``, in words ``what``, with the cluster of ``who``."""
-
-    async def bounded(cluster: ClusterClient, progress: Progress) -> None:
-        async with clusters.within(timeout_s, what):
-            await work(Side(cluster, progress))
-
-    clusters.run(who, bounded)
-
-
-def show(who: Session, kind: Kind, peer: str, how: Shown) -> None:
+async def show(side: Side, kind: Kind, peer: str, how: Shown) -> None:
     """Print what there is of ``kind``, or all about one peer."""
-
-    async def work(side: Side) -> None:
-        output.show(kind, await found(side.cluster, kind, peer), how, is_list=not peer)
-
-    run(who, f"reading every {kind}", READ_S, work)
+    output.show(kind, await found(side.cluster, kind, peer), how, is_list=not peer)
 
 
 async def create_nonce(side: Side, consumer: str) -> None:
@@ -70,26 +50,27 @@ async def nonce(side: Side, consumer: str) -> str:
 
 
 async def tenant(
-    side: Side, provider: str, given: Mapping[str, str], liqo: str, metadata: Metadata
+    side: Side, provider: str, nonce: str, remote_tenant_namespace: str, proxy_url: str
 ) -> Object:
     """Return the Tenant by which ``provider`` is to know this cluster, the consumer.
 
-    Shape: ``given`` is {nonce, namespace, proxyURL}, any of them empty. Without a nonce that of
-    the Secret ``liqo-signed-nonce`` is used, as for who writes that by hand.
+    What is given may be empty: without a nonce that of the Secret ``liqo-signed-nonce`` is used, as
+    for who writes that by hand.
 
     Raises:
         click.ClickException: there is no nonce.
     """
+    liqo = side.session.liqo_namespace
     consumer = await peer_.cluster_id(side.cluster, liqo)
     here = await peer_.ensure_namespace(side, provider)
     key = await peer_.private_key(side.cluster, liqo)
-    text = given["nonce"] or await _given_nonce(side.cluster, here)
+    text = nonce or await _given_nonce(side.cluster, here)
     signature = await peer_.signature_of(side, here, provider, text)
-    if given["nonce"]:  # a Secret that was written by hand is left to its author
+    if nonce:  # a Secret that was written by hand is left to its author
         await clusters.remove(side, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
-    where = Key(given["namespace"] or naming.tenant_namespace(consumer), consumer)
+    where = Key(remote_tenant_namespace or naming.tenant_namespace(consumer), consumer)
     proof = peer_.proof_of(key, consumer, signature)
-    return forge.tenant(where, consumer, proof, metadata, given["proxyURL"])
+    return forge.tenant(where, consumer, proof, side.session.metadata, proxy_url)
 
 
 async def _given_nonce(cluster: Cluster, namespace: str) -> str:
@@ -103,9 +84,7 @@ async def _given_nonce(cluster: Cluster, namespace: str) -> str:
     return found.decode()
 
 
-async def identity(
-    side: Side, consumer: str, namespace: str, liqo: str, metadata: Metadata
-) -> Object:
+async def identity(side: Side, consumer: str, remote_tenant_namespace: str) -> Object:
     """Return the Identity by which ``consumer`` signs in to this cluster, the provider.
 
     Its Tenant may just have been applied: what the controllers say to it is waited for.
@@ -113,12 +92,13 @@ async def identity(
     Raises:
         click.ClickException: the consumer is not let in.
     """
+    liqo = side.session.liqo_namespace
     said = await peer_.cluster_data(side.cluster, liqo)
     provider = str(said[keys.CLUSTER_ID_KEY])
     found = await _judged(side, consumer)
-    where = namespace or naming.tenant_namespace(provider)
+    where = remote_tenant_namespace or naming.tenant_namespace(provider)
     networks = await peer_.pod_networks(side.cluster, liqo, said)
-    return peer_.identity_of(found, where, provider, metadata, networks)
+    return peer_.identity_of(found, where, provider, side.session.metadata, networks)
 
 
 async def _judged(side: Side, consumer: str) -> Object:
@@ -182,9 +162,7 @@ async def delete(side: Side, kind: Kind, peer: str) -> None:
 # Source: docs/parity.md § 7.6.
 
 
-async def peering_user_kubeconfig(
-    side: Side, consumer: str, liqo: str, lifetime: timedelta
-) -> bytes:
+async def peering_user_kubeconfig(side: Side, consumer: str, lifetime: timedelta) -> bytes:
     """Return the kubeconfig of a new user for ``consumer``.
 
     Raises:
@@ -198,6 +176,7 @@ async def peering_user_kubeconfig(
     name = forge.user(consumer, secrets.token_bytes(forge.RANDOM_BYTES))
     key = pki.new_key()
     certificate = await _certificate(side, key, consumer, name, lifetime)
+    liqo = side.session.liqo_namespace
     for kind, wanted in forge.grants(consumer, name, namespace, liqo):
         await clusters.keep(side, kind, wanted)
     access = side.cluster.access

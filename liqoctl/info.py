@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -107,8 +107,16 @@ def show(told: Any, lines: Sequence[str], form: str) -> None:
         console.print(text)
 
 
-def show_field(value: Any, form: str) -> None:
-    """Print one field: a word as it is, all else as YAML, unless ``json`` is asked for."""
+def show_field(pick: Callable[[Object, str], Any], told: Object, path: str, form: str) -> None:
+    """Print one field of ``told``: a word as it is, all else as YAML, unless ``json`` is asked for.
+
+    Raises:
+        click.ClickException: there is no such field.
+    """
+    try:
+        value = pick(told, path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     if form == "text" and not isinstance(value, dict | list):
         output_.echo(output_.plain(value))
     else:

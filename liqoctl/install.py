@@ -19,10 +19,11 @@ from apis.objects import Key, Kind, Object, key_of
 from kube import errors, informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
+from liqoctl.clusters import Side
 from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.forge.manifests import InstallOptions
-from liqoctl.output import Progress, echo
+from liqoctl.output import dump, echo
 
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
@@ -44,9 +45,24 @@ def _documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[
             yield path + entry.name, [obj for obj in found if obj]
 
 
-async def install(
-    cluster: ClusterClient, progress: Progress, wanted: InstallOptions, *, default_image: str
+async def install_within(
+    side: Side, wanted: InstallOptions, default_image: str, timeout_s: float
 ) -> None:
+    """Install, or fail with what is not available in time.
+
+    Raises:
+        click.ClickException: as of ``install``, too.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await install(side, wanted, default_image=default_image)
+    except TimeoutError:
+        why_not = await obstacles(side.cluster)
+        message = f"pyliqo is not available after {timeout_s:g}s: {why_not}"
+        raise click.ClickException(message) from None
+
+
+async def install(side: Side, wanted: InstallOptions, *, default_image: str) -> None:
     """Apply the manifests and return once all that they start is available.
 
     What ``wanted`` leaves open of image and enforcement an installation keeps as it has it. The
@@ -56,28 +72,38 @@ async def install(
         click.ClickException: the cluster is too old, or is called otherwise.
         TimeoutError: something is not available in time; ``obstacles`` says what.
     """
+    cluster = side.cluster
     image, made = await _completed(cluster, wanted, default_image)
     bound = await widened(cluster, made)
-    await _apply(cluster, progress, bound)
+    await _apply(side, bound)
     deployments = [key_of(obj) for obj in made if obj["kind"] == keys.DEPLOYMENT.kind]
-    with progress.waiting(f"{len(deployments)} Deployments with image {image}"):
+    with side.progress.waiting(f"{len(deployments)} Deployments with image {image}"):
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
-    progress.info(f"{len(deployments)} Deployments are available, with image {image}")
-    await _take_back(cluster, progress, made, bound)
+    side.info(f"{len(deployments)} Deployments are available, with image {image}")
+    await _take_back(side, made, bound)
     found = await informer.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
-    progress.info(f"this cluster is called {_name_in(found)}")
+    side.info(f"this cluster is called {_name_in(found)}")
 
 
 async def rehearse(
-    cluster: ClusterClient, wanted: InstallOptions, *, default_image: str
-) -> list[str]:
+    side: Side, wanted: InstallOptions, default_image: str, timeout_s: float
+) -> None:
     """Have the API server judge what an installation would apply, and store nothing.
 
-    Returns a line an object, as ``kubectl apply --dry-run=server`` has it.
+    Prints a line an object, as ``kubectl apply --dry-run=server`` does.
 
     Raises:
         click.ClickException: something is refused; the message has all of it.
     """
+    async with asyncio.timeout(timeout_s):
+        lines = await _would_be(side.cluster, wanted, default_image)
+    for line in lines:
+        echo(f"{line} (server dry run)")
+
+
+async def _would_be(
+    cluster: ClusterClient, wanted: InstallOptions, default_image: str
+) -> list[str]:
     _, made = await _completed(cluster, wanted, default_image)
     old = await find_outdated(cluster, [*made, forge.cluster_id("")], MANAGER)
     lines = [await _rehearsed(cluster, obj) for obj in made]
@@ -85,8 +111,7 @@ async def rehearse(
     if refused:
         raise click.ClickException("\n  ".join(["the API server refuses:", *refused]))
     gone = [forge.rehearsed(obj, "deleted") for obj in old if not forge.is_prerequisite(obj)]
-    said = [*(line for line, _ in lines), *gone]
-    return [f"{line} (server dry run)" for line in said]
+    return [*(line for line, _ in lines), *gone]
 
 
 async def _rehearsed(cluster: ClusterClient, obj: Object) -> tuple[str, bool]:
@@ -109,11 +134,9 @@ async def _completed(
     version = await _check(cluster, wanted)
     there = await cluster.get_live(keys.DEPLOYMENT, _CONTROLLERS)
     default_image = forge.image_of(there) if there else default_image
-    is_enforced = wanted.is_enforced
-    if is_enforced is None and there:
-        is_enforced = forge.is_enforced(there)
-    said = values.merged(await kept(cluster), wanted.values)
-    wanted = replace(wanted, values=said, is_enforced=is_enforced)
+    if wanted.enable_resource_enforcement is None and there:
+        wanted = replace(wanted, enable_resource_enforcement=forge.is_enforced(there))
+    wanted = replace(wanted, values=values.merged(await kept(cluster), wanted.values))
     return rendered(wanted, default_image, forge.folders(version))
 
 
@@ -159,18 +182,17 @@ async def kept(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
-async def _take_back(
-    cluster: Cluster, progress: Progress, made: Sequence[Object], widened: Sequence[Object]
-) -> None:
+async def _take_back(side: Side, made: Sequence[Object], widened: Sequence[Object]) -> None:
     """Remove what an older version had: rights last, since its controllers ran until now."""
+    cluster = side.cluster
     narrowed = [one for one, wide in zip(made, widened, strict=True) if one is not wide]
     old = await find_outdated(cluster, [*made, forge.cluster_id("")], MANAGER)
     if narrowed or old:
-        await until_bound(cluster, progress)
+        await until_bound(side)
     for obj in narrowed:
         await _apply_one(cluster, obj)
-        progress.info(f"{forge.kind_of(obj)} {key_of(obj)}: rights of an older version removed")
-    await remove_outdated(cluster, progress, old)
+        side.info(f"{forge.kind_of(obj)} {key_of(obj)}: rights of an older version removed")
+    await _remove_outdated(side, old)
 
 
 async def refuse_liqo(cluster: Cluster) -> None:
@@ -210,17 +232,18 @@ def _name_in(config: Object | None) -> str:
     return str(((config or {}).get("data") or {}).get(keys.CLUSTER_ID_KEY, ""))
 
 
-async def _apply(cluster: Cluster, progress: Progress, made: Sequence[Object]) -> None:
+async def _apply(side: Side, made: Sequence[Object]) -> None:
+    cluster = side.cluster
     first = [obj for obj in made if forge.is_prerequisite(obj)]
     kinds = [key_of(obj) for obj in first if obj["kind"] != keys.NAMESPACE.kind]
     for obj in first:
         await cluster.apply(forge.kind_of(obj), obj, manager=MANAGER)
-    with progress.waiting(f"{len(kinds)} kinds"):
+    with side.progress.waiting(f"{len(kinds)} kinds"):
         await _all(cluster, keys.CUSTOM_RESOURCE_DEFINITION, kinds, forge.is_established)
     for obj in made:
         if not forge.is_prerequisite(obj):
             await _apply_one(cluster, obj)
-    progress.info(f"{len(made)} objects applied, {len(kinds)} kinds among them")
+    side.info(f"{len(made)} objects applied, {len(kinds)} kinds among them")
 
 
 async def _apply_one(cluster: Cluster, obj: Object) -> None:
@@ -284,16 +307,16 @@ async def widened(cluster: Cluster, made: Sequence[Object]) -> list[Object]:
     ]
 
 
-async def until_bound(cluster: Cluster, progress: Progress) -> None:
+async def until_bound(side: Side) -> None:
     """Return once the controller manager has bound itself everywhere, or say where it did not."""
-    with progress.waiting("the controllers to have their rights in each namespace"):
+    with side.progress.waiting("the controllers to have their rights in each namespace"):
         try:
             async with asyncio.timeout(BOUND_S):
-                while await _unbound(cluster):  # noqa: ASYNC110  # two kinds, and not for long
+                while await _unbound(side.cluster):  # noqa: ASYNC110  # two kinds, and not for long
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
-            names = ", ".join(await _unbound(cluster))
-            progress.warning(f"the controllers have no rights in these namespaces: {names}")
+            names = ", ".join(await _unbound(side.cluster))
+            side.warning(f"the controllers have no rights in these namespaces: {names}")
 
 
 async def _unbound(cluster: Cluster) -> list[str]:
@@ -330,18 +353,15 @@ async def _labelled(cluster: Cluster, kind: Kind) -> set[Key]:
     return set()
 
 
-async def remove_outdated(cluster: Cluster, progress: Progress, found: Iterable[Object]) -> None:
+async def _remove_outdated(side: Side, found: Iterable[Object]) -> None:
     """Delete ``found``, but for kinds and namespaces: these hold what is not ours."""
     for obj in found:
+        kind, key = forge.kind_of(obj), key_of(obj)
         if forge.is_prerequisite(obj):
-            progress.info(f"{_named(obj)} is of an older version: delete it if nobody needs it")
-            continue
-        await cluster.delete(forge.kind_of(obj), objects.key_of(obj), uid=objects.uid(obj))
-        progress.info(f"{_named(obj)} of an older version removed")
-
-
-def _named(obj: Object) -> str:
-    return f"{forge.kind_of(obj)} {objects.key_of(obj)}"
+            side.info(f"{kind} {key} is of an older version: delete it if nobody needs it")
+        else:
+            await side.cluster.delete(kind, key, uid=objects.uid(obj))
+            side.info(f"{kind} {key} of an older version removed")
 
 
 # Which versions there are -------------------------------------------------------------------------
@@ -349,24 +369,21 @@ def _named(obj: Object) -> str:
 CONTROLLERS = "liqo-controller-manager"
 
 
-async def server_versions(cluster: ClusterClient, namespace: str) -> Object:
-    """Return the version that is installed in ``namespace``, and that of Kubernetes.
+async def show_versions(side: Side, own: str, form: str) -> None:
+    """Print the version that is installed, and that of Kubernetes; as data with liqoctl's ``own``.
 
-    Shape: {"serverVersion": str, "kubernetesVersion": str}; the first is empty where nothing is.
+    Shape: {"clientVersion", "serverVersion", "kubernetesVersion"}; the second may be empty.
     """
-    where = Key(namespace or keys.LIQO_NAMESPACE, CONTROLLERS)
-    deployment = await cluster.get_live(keys.DEPLOYMENT, where)
-    kubernetes = (await cluster.version()).get("gitVersion", "unknown")
+    where = Key(side.session.liqo_namespace, CONTROLLERS)
+    deployment = await side.cluster.get_live(keys.DEPLOYMENT, where)
+    kubernetes = (await side.cluster.version()).get("gitVersion", "unknown")
     installed = image_tag(deployment) if deployment else ""
-    return {"serverVersion": installed, "kubernetesVersion": kubernetes}
-
-
-async def show_versions(cluster: ClusterClient, namespace: str) -> None:
-    """Print them as lines."""
-    found = await server_versions(cluster, namespace)
-    missing = f"not installed in {namespace or keys.LIQO_NAMESPACE}"
-    echo(f"Server version: {found['serverVersion'] or missing}")
-    echo(f"Kubernetes version: {found['kubernetesVersion']}")
+    if form == "text":
+        echo(f"Server version: {installed or f'not installed in {where.namespace}'}")
+        echo(f"Kubernetes version: {kubernetes}")
+    else:
+        told = {"serverVersion": installed, "kubernetesVersion": kubernetes}
+        dump([{"clientVersion": own, **told}], form)
 
 
 def image_tag(deployment: Object) -> str:

@@ -4,36 +4,13 @@ With them comes the client of API servers, which takes longer to import than a T
 Source: PEP 562.
 """
 
+# ruff: noqa: F401
+
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-__all__ = [
-    "Client",
-    "PeerClusters",
-    "Progress",
-    "Side",
-    "backup",
-    "candidates",
-    "clusters",
-    "dashboard",
-    "identity",
-    "info",
-    "install",
-    "move",
-    "offload",
-    "output",
-    "peer",
-    "provider",
-    "reflections",
-    "resourceslice",
-    "uninstall",
-    "virtualnode",
-    "why",
-]
-
 if TYPE_CHECKING:
-    from kube.client import ClusterClient as Client
     from liqoctl import (
         backup,
         candidates,
@@ -54,13 +31,12 @@ if TYPE_CHECKING:
         why,
     )
     from liqoctl.clusters import Side
-    from liqoctl.output import Progress
     from liqoctl.peer import PeerClusters
 
 else:
-    Client = PeerClusters = Progress = Side = object  # what annotations say
+    PeerClusters = Side = object  # what annotations say
 
     def __getattr__(name: str) -> ModuleType:
-        if name not in __all__:
+        if name.startswith("__"):
             raise AttributeError(name)
         return importlib.import_module(f"liqoctl.{name}")

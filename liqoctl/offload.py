@@ -6,8 +6,7 @@ Source: docs/parity.md § 7.2, 7.3.
 import asyncio
 import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -18,36 +17,23 @@ from kube import errors, informer
 from kube.cluster import Cluster, Selection
 from kube.informer import Left
 from liqoctl import reflections
+from liqoctl.clusters import Side
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whynamespace
 from liqoctl.forge.offloading import OffloadOutcome
-from liqoctl.output import Progress
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Which namespaces a command is about: those named, and those with the labels."""
-
-    names: Sequence[str]
-    selector: str | None = None
-
-
-async def namespaces(cluster: Cluster, chosen: Chosen) -> list[str]:
-    """Return the ``chosen`` namespaces, each once: the named first, then the others by name."""
+async def namespaces(cluster: Cluster, names: Sequence[str], selector: str | None) -> list[str]:
+    """Return ``names``, then the namespaces with the labels of ``selector`` by name; each once."""
     selected: Iterable[str] = ()
-    if chosen.selector is not None:
-        found = await cluster.list(Selection(keys.NAMESPACE, Object, labels=chosen.selector))
+    if selector is not None:
+        found = await cluster.list(Selection(keys.NAMESPACE, Object, labels=selector))
         selected = sorted(key.name for key in found.items)
-    return list(dict.fromkeys([*chosen.names, *selected]))
+    return list(dict.fromkeys([*names, *selected]))
 
 
 async def offload(
-    cluster: Cluster,
-    progress: Progress,
-    wanted: Sequence[Object],
-    *,
-    fields: frozenset[str],
-    timeout_s: float,
+    side: Side, wanted: Sequence[Object], fields: frozenset[str], timeout_s: float
 ) -> None:
     """Apply the NamespaceOffloadings ``wanted`` and wait until their namespaces are offloaded.
 
@@ -57,33 +43,29 @@ async def offload(
         click.ClickException: some are not; the message says which, and why.
     """
     if not wanted:
-        progress.info("no namespaces selected: nothing to do")
+        side.info("no namespaces selected: nothing to do")
         return
-    with progress.waiting("the other clusters"):
-        await _each(_offload(cluster, progress, one, fields, timeout_s) for one in wanted)
+    with side.progress.waiting("the other clusters"):
+        await _each(_offload(side, one, fields, timeout_s) for one in wanted)
 
 
-async def _offload(
-    cluster: Cluster, progress: Progress, wanted: Object, fields: frozenset[str], timeout_s: float
-) -> None:
-    key = objects.key_of(wanted)
-    await _apply(cluster, progress, wanted, fields)  # bounded by the client, and never cut half way
+async def _offload(side: Side, wanted: Object, fields: frozenset[str], timeout_s: float) -> None:
+    cluster, key = side.cluster, objects.key_of(wanted)
+    await _apply(side, wanted, fields)  # bounded by the client, and never cut half way
     try:
         async with asyncio.timeout(timeout_s):
             found = await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
-    _report(progress, key.namespace, found, timeout_s)
+    _report(side, key.namespace, found, timeout_s)
     if found and forge.places_pods(found):
         here = await reflections.policies(cluster, key.namespace)
         if here:
-            progress.warning(f"namespace {key.namespace}: {reflectionpolicy.hold_here(here)}")
+            side.warning(f"namespace {key.namespace}: {reflectionpolicy.hold_here(here)}")
 
 
-async def _apply(
-    cluster: Cluster, progress: Progress, wanted: Object, fields: frozenset[str]
-) -> None:
-    key = objects.key_of(wanted)
+async def _apply(side: Side, wanted: Object, fields: frozenset[str]) -> None:
+    cluster, key = side.cluster, objects.key_of(wanted)
     existing = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     if existing is None:
         try:
@@ -92,34 +74,34 @@ async def _apply(
             cure = f"create it first: kubectl create namespace {key.namespace}"
             message = f"namespace {key.namespace} does not exist: {cure}"
             raise click.ClickException(message) from error
-        progress.info(f"namespace {key.namespace}: offloading enabled")
+        side.info(f"namespace {key.namespace}: offloading enabled")
         return
     changes = forge.changes(existing, wanted, fields)
     if forge.is_tightened(existing, changes):
-        progress.warning(f"namespace {key.namespace}: {forge.TIGHTENED}")
+        side.warning(f"namespace {key.namespace}: {forge.TIGHTENED}")
     if changes:
         await cluster.patch(keys.NAMESPACE_OFFLOADING, key, changes)
-        progress.info(f"namespace {key.namespace}: offloading updated")
+        side.info(f"namespace {key.namespace}: offloading updated")
     else:
-        progress.info(f"namespace {key.namespace}: offloading is as asked for already")
+        side.info(f"namespace {key.namespace}: offloading is as asked for already")
 
 
 def _is_settled(found: Object | None) -> bool:
     return found is None or forge.outcome(found) is not OffloadOutcome.WAITING
 
 
-def _report(progress: Progress, namespace: str, found: Object | None, timeout_s: float) -> None:
+def _report(side: Side, namespace: str, found: Object | None, timeout_s: float) -> None:
     if found is None:
         raise click.ClickException(f"namespace {namespace}: somebody removed its offloading")
     outcome = forge.outcome(found)
     if outcome is OffloadOutcome.READY:
-        progress.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
+        side.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
         remote = str(objects.status(found).get("remoteNamespaceName") or "")
         if names := whynamespace.full_names(namespace, remote):
-            progress.info(f"namespace {namespace}: {names}")
+            side.info(f"namespace {namespace}: {names}")
         return
     if outcome is OffloadOutcome.NOTHING_SELECTED:
-        progress.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")
+        side.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")
         return
     waited = f" after {timeout_s:g}s" if outcome is OffloadOutcome.WAITING else ""
     details = "".join(f"; {line}" for line in forge.conditions(found))
@@ -137,68 +119,60 @@ def _remote_name(found: Object) -> str:
     return objects.status(found).get("remoteNamespaceName") or "its twins"
 
 
-@dataclass(frozen=True)
-class OffloadingRemoval:
-    """How to take offloading back."""
-
-    dry_run: bool
-    confirm: Callable[[str], None]
-    """Asks the user, and raises click.Abort on a no."""
-    timeout_s: float
-    """For so long nothing may change."""
-
-
 async def unoffload(
-    cluster: Cluster, progress: Progress, named: Sequence[str], removal: OffloadingRemoval
+    side: Side, named: Sequence[str], timeout_s: float, *, is_dry: bool = False
 ) -> None:
     """Remove the NamespaceOffloadings of the namespaces ``named`` and wait until they are gone.
 
+    For ``timeout_s`` nothing may change meanwhile.
+
     Raises:
+        click.Abort: the user says no.
         click.ClickException: a namespace is not there, or its offloading does not go.
     """
-    found = [await _existing(cluster, progress, namespace) for namespace in named]
+    found = [await _existing(side, namespace) for namespace in named]
     offloadings = [one for one in found if one is not None]
     if not offloadings:
-        progress.info("no offloaded namespaces: nothing to do")
+        side.info("no offloaded namespaces: nothing to do")
         return
     for offloading in offloadings:
-        await _announce(cluster, progress, offloading)
-    if removal.dry_run:
-        progress.info("dry run: nothing was removed")
+        await _announce(side, offloading)
+    if is_dry:
+        side.info("dry run: nothing was removed")
         return
-    removal.confirm("Remove these namespaces with everything in them, volumes included?")
-    with progress.waiting("the other clusters"):
-        await _each(_unoffload(cluster, progress, one, removal.timeout_s) for one in offloadings)
+    side.session.confirm("Remove these namespaces with everything in them, volumes included?")
+    with side.progress.waiting("the other clusters"):
+        await _each(_unoffload(side, one, timeout_s) for one in offloadings)
 
 
-async def _existing(cluster: Cluster, progress: Progress, namespace: str) -> Object | None:
+async def _existing(side: Side, namespace: str) -> Object | None:
     key = Key(namespace, keys.OFFLOADING_NAME)
-    offloading = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
+    offloading = await side.cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     if offloading is None:
-        if await cluster.get_live(keys.NAMESPACE, Key("", namespace)) is None:
+        if await side.cluster.get_live(keys.NAMESPACE, Key("", namespace)) is None:
             raise click.ClickException(f"namespace {namespace} does not exist")
-        progress.info(f"namespace {namespace}: not offloaded")
+        side.info(f"namespace {namespace}: not offloaded")
     return offloading
 
 
-async def _announce(cluster: Cluster, progress: Progress, offloading: Object) -> None:
-    namespace = objects.key_of(offloading).namespace
+async def _announce(side: Side, offloading: Object) -> None:
+    cluster, namespace = side.cluster, objects.key_of(offloading).namespace
     twins = forge.twins(offloading)
     for cluster_id, remote in twins:
-        progress.warning(f"namespace {remote} on {cluster_id} goes, with everything in it")
+        side.warning(f"namespace {remote} on {cluster_id} goes, with everything in it")
     if not twins:
-        progress.info(f"namespace {namespace}: no namespace on another cluster")
+        side.info(f"namespace {namespace}: no namespace on another cluster")
     if await _is_labelled_in_advance(cluster, namespace):
         told = f"the label {keys.SCHEDULING_ENABLED}, which was set in advance, goes, too"
         cure = "remove it from the manifest that sets it, or new pods are refused"
-        progress.info(f"namespace {namespace}: {told}: {cure}")
+        side.info(f"namespace {namespace}: {told}: {cure}")
     for claim, cluster_id in await _lost_claims(cluster, offloading):
         kept = f"liqoctl move volume {claim} -n {namespace} --target-node NODE keeps it"
-        progress.warning(f"claim {claim}: its data on {cluster_id} goes: {kept}")
+        side.warning(f"claim {claim}: its data on {cluster_id} goes: {kept}")
     pods = await _offloaded_pods(cluster, namespace)
     if pods:
         told = f"{len(pods)} offloaded pods end; owners replace them"
-        progress.warning(f"namespace {namespace}: {told}")
+        side.warning(f"namespace {namespace}: {told}")
 
 
 async def _is_labelled_in_advance(cluster: Cluster, namespace: str) -> bool:
@@ -245,9 +219,8 @@ async def _left(cluster: Cluster, key: Key) -> Left:
     return Left(forge.left(key.namespace, len(pods), offloading), parts)
 
 
-async def _unoffload(
-    cluster: Cluster, progress: Progress, offloading: Object, timeout_s: float
-) -> None:
+async def _unoffload(side: Side, offloading: Object, timeout_s: float) -> None:
+    cluster = side.cluster
     key, uid = objects.key_of(offloading), objects.uid(offloading)
 
     def is_gone(found: Object | None) -> bool:
@@ -256,7 +229,7 @@ async def _unoffload(
     await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
     try:
         look = functools.partial(_left, cluster, key)
-        async with informer.while_moving(timeout_s, look, progress.info):
+        async with informer.while_moving(timeout_s, look, side.info):
             await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
@@ -264,7 +237,7 @@ async def _unoffload(
         message = f"namespace {key.namespace} is still being unoffloaded"
         stuck = f"nothing has changed for {timeout_s:g}s"
         raise click.ClickException(f"{message}: {stuck}{details}") from None
-    progress.info(f"namespace {key.namespace}: offloading removed")
+    side.info(f"namespace {key.namespace}: offloading removed")
 
 
 async def _each(work: Iterable[object]) -> None:

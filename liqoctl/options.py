@@ -5,7 +5,7 @@ Source: docs/parity.md § 7.1.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from apis import keys, naming, networks, objects, resources, texts
+from apis.objects import Key
 from liqoctl import lazy
 from liqoctl.forge.tables import printable
 
@@ -36,8 +37,17 @@ class Session:
 
     @property
     def liqo_namespace(self) -> str:
-        """Return the namespace in which pyliqo is, or is to be, installed."""
+        """The namespace in which pyliqo is, or is to be, installed."""
         return self.namespace or keys.LIQO_NAMESPACE
+
+    def confirm(self, question: str) -> None:
+        """Ask ``question`` on stderr, unless ``--skip-confirm`` answers it.
+
+        Raises:
+            click.Abort: the answer is no, or there is nobody to answer.
+        """
+        if not self.skip_confirm:
+            click.confirm(question, abort=True, err=True)
 
 
 # Flags and their types ----------------------------------------------------------------------------
@@ -78,11 +88,10 @@ _NO_NETWORK: Final = (
 )
 
 
-class _Spelled(click.Command):
+class Command(click.Command):
     """A command whose switches may also be spelled ``--switch=false``, as Go's are."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse ``args``, Go's spelling or click's."""
         switches = {
             name: no
             for param in self.get_params(ctx)
@@ -96,27 +105,21 @@ class _Spelled(click.Command):
         return super().parse_args(ctx, spelled)
 
 
-class Command(_Spelled):
-    """A command of this program."""
-
-
-class Group(_Spelled, click.Group):
+class Group(Command, click.Group):
     """A group of them; what belongs to Liqo's network is refused with what to do instead."""
 
     command_class = Command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it ends with may be told in the words of another cluster."""
         try:
             return super().invoke(ctx)
-        except click.ClickException as error:
+        except click.ClickException as error:  # it may be told in the words of another cluster
             vars(error)["message"] = printable(error.message)  # click calls it final
             raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that ``args`` begin with, or fail with what there is instead."""
         if args[0] in _OF_NETWORK and not ctx.resilient_parsing:
             ctx.fail(f"'{ctx.command_path} {args[0]}' {_NO_NETWORK}")
         return super().resolve_command(ctx, args)
@@ -126,7 +129,6 @@ class _Switch(click.Option):
     """An option that is on or off; where it is off by default, its help is about on only."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return its two columns of the help."""
         record = super().get_help_record(ctx)
         if record is None or self.default is True:
             return record
@@ -183,7 +185,6 @@ class _Verb(Group):
     """A group whose commands are kinds, which also go by short names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called ``cmd_name``, by its name or an alias."""
         return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
 
@@ -192,36 +193,72 @@ def verb(*lines: str, **rest: Any) -> Callable[[Callable[..., Any]], click.Group
     return click.group(cls=_Verb, epilog=examples(*lines), **rest)
 
 
-class Duration(click.ParamType[float]):
-    """``20s``, ``2m``, ``1m30s``: seconds."""
+class Parsed(click.ParamType[Any]):
+    """What ``parse`` makes of a text; its ValueError is told as what is wrong with the flag."""
 
-    name = "duration"
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the seconds, or fail with what is expected."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return value if isinstance(value, float) else objects.parse_duration(str(value))
+            return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class KeyValues(click.ParamType[dict[str, str]]):
-    """``key=value``, several with commas."""
+def _named(is_one: Callable[[str], bool], rule: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not is_one(text):
+            raise ValueError(f"{text!r:.80} is {rule}, a letter or digit at each end")
+        return text
 
-    name = "key=value,..."
+    return parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
-        """Return the mapping, or fail with the part that cannot be read."""
+
+def _amount(text: str) -> str:
+    if text and resources.parse_quantity(text).nanos < 0:
+        raise ValueError(f"{text!r} is below 0")
+    return text
+
+
+def _amounts(text: str) -> dict[str, str]:
+    found = texts.pairs(text)
+    for resource, amount in found.items():
+        if not naming.is_qualified_name(resource):
+            raise ValueError(f"{resource!r:.80} is no name of a resource")
         try:
-            return value if isinstance(value, dict) else texts.pairs(str(value))
+            _amount(amount)
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            raise ValueError(f"{resource}: {error}") from error
+    return found
 
 
+DURATION: Final = Parsed("duration", objects.parse_duration)
+"""``20s``, ``2m``, ``1m30s``: seconds."""
+KEY_VALUES: Final = Parsed("key=value,...", texts.pairs)
+AMOUNT: Final = Parsed("quantity", _amount)
+AMOUNTS: Final = Parsed("resource=amount,...", _amounts)
+NAMESPACE: Final = Parsed(
+    "namespace",
+    _named(
+        naming.is_dns_label,
+        "no name of a namespace: use lower-case letters, digits and '-', at most 63",
+    ),
+)
+NAME: Final = Parsed(
+    "name",
+    _named(
+        naming.is_dns_subdomain,
+        "no name of an object: use lower-case letters, digits, '-' and '.'",
+    ),
+)
+CLUSTER_ID: Final = Parsed(
+    "cluster ID",
+    _named(
+        lambda text: not text or naming.is_dns_label(text),
+        "not a cluster ID: use 1 to 63 lower-case letters, digits and '-'",
+    ),
+)
 MOST_OF_A_FILE: Final = 1 << 20
 """Characters of a file of settings or certificates: a ConfigMap holds no more."""
 
@@ -234,7 +271,6 @@ class SetValues(click.ParamType[dict[str, Any]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
-        """Return the mapping, or fail with what is wrong in the file."""
         if isinstance(value, dict):
             return value
         import yaml  # noqa: PLC0415  # few commands need it, and TAB waits
@@ -251,66 +287,19 @@ class SetValues(click.ParamType[dict[str, Any]]):
         return found
 
 
-class _Checked(click.ParamType[str]):
-    """A text that has to be of some form."""
+def pairs(name: str, help_: str, kind: Parsed = KEY_VALUES) -> Callable[..., Any]:
+    """Return an option that may be repeated, as one mapping; the last word on a key holds."""
 
-    def __init__(self, name: str, check: Callable[[str], str]) -> None:
-        self.name, self._check = name, check
+    def merged(_: object, __: object, given: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        return {key: value for one in given for key, value in one.items()}
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, or fail with what is expected."""
-        if complaint := self._check(str(value)):
-            self.fail(complaint, param, ctx)
-        return str(value)
+    return click.option(name, type=kind, multiple=True, callback=merged, help=help_)
 
 
-def _not_a_label(text: str) -> str:
-    rule = "use lower-case letters, digits and '-', at most 63, a letter or digit at each end"
-    return "" if naming.is_dns_label(text) else f"{text!r:.80} is no name of a namespace: {rule}"
-
-
-def _not_a_name(text: str) -> str:
-    rule = "use lower-case letters, digits, '-' and '.', a letter or digit at each end"
-    return "" if naming.is_dns_subdomain(text) else f"{text!r:.80} is no name of an object: {rule}"
-
-
-def _not_a_cluster(text: str) -> str:
-    rule = "use 1 to 63 lower-case letters, digits and '-', a letter or digit at each end"
-    is_one = not text or naming.is_dns_label(text)
-    return "" if is_one else f"{text!r:.80} is not a cluster ID: {rule}"
-
-
-def _not_an_amount(text: str) -> str:
-    try:
-        return (
-            "" if not text or resources.parse_quantity(text).nanos >= 0 else f"{text!r} is below 0"
-        )
-    except ValueError as error:
-        return str(error)
-
-
-NAMESPACE: Final = _Checked("namespace", _not_a_label)
-NAME: Final = _Checked("name", _not_a_name)
-CLUSTER_ID: Final = _Checked("cluster ID", _not_a_cluster)
-AMOUNT: Final = _Checked("quantity", _not_an_amount)
-
-
-class Amounts(KeyValues):
-    """``resource=amount``, several with commas."""
-
-    name = "resource=amount,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, str]:
-        """Return the mapping, or fail with the part that is wrong."""
-        found = super().convert(value, param, ctx)
-        for resource, amount in found.items():
-            if not naming.is_qualified_name(resource):
-                self.fail(f"{resource!r:.80} is no name of a resource", param, ctx)
-            if complaint := _not_an_amount(amount):
-                self.fail(f"{resource}: {complaint}", param, ctx)
-        return found
+def _with(options: Iterable[Callable[..., Any]], function: Callable[..., Any]) -> Any:
+    for option in reversed([*options]):
+        function = option(function)
+    return function
 
 
 _AMOUNTS: Final = (
@@ -324,8 +313,21 @@ _AMOUNTS: Final = (
         "--memory", type=AMOUNT, default="", help="Memory to ask for.  [default: the same]"
     ),
     click.option("--pods", type=AMOUNT, default="", help="Pods to ask for.  [default: the same]"),
-    click.option("--resource", type=Amounts(), multiple=True, help="Other resources."),
+    pairs("--resource", "Other resources.", AMOUNTS),
 )
+
+
+def amounts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of what a slice asks for, and hand it to ``function`` as ``resources``."""
+
+    @functools.wraps(function)
+    def with_resources(*, cpu: str, memory: str, pods: str, **rest: Any) -> Any:
+        named = {"cpu": cpu, "memory": memory, "pods": pods}
+        asked = {name: amount for name, amount in named.items() if amount}
+        return function(resources={**asked, **rest.pop("resource")}, **rest)
+
+    made: Callable[..., Any] = _with(_AMOUNTS, with_resources)
+    return made
 
 
 def left_out(**fields: str) -> frozenset[str]:
@@ -339,27 +341,12 @@ def left_out(**fields: str) -> frozenset[str]:
     )
 
 
-def amounts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags of what a slice asks for: ``cpu``, ``memory``, ``pods``, ``resource``."""
-    for option in reversed(_AMOUNTS):
-        function = option(function)
-    return function
-
-
-def timeout(default: str) -> Callable[..., Any]:
+def timeout(default: str, help_: str = "How long to wait.") -> Callable[..., Any]:
     """Return the option ``--timeout``, in seconds as ``timeout``."""
-    return click.option(
-        "--timeout", type=Duration(), default=default, show_default=True, help="How long to wait."
-    )
+    return click.option("--timeout", type=DURATION, default=default, show_default=True, help=help_)
 
 
-STANDSTILL: Final = click.option(
-    "--timeout",
-    type=Duration(),
-    default="2m",
-    show_default=True,
-    help="Give up when nothing has changed for so long.",
-)
+STANDSTILL: Final = timeout("2m", "Give up when nothing has changed for so long.")
 """Of commands that wait as long as something moves."""
 REMOTE_CLUSTER_ID: Final = click.option(
     "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
@@ -373,10 +360,15 @@ _SHOWN: Final = click.option(
 _IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="List objects of all namespaces.")
 
 
-def shown(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give ``command`` what each ``get`` of objects has."""
-    both: Callable[..., Any] = _IN_ALL(_SHOWN(command))
-    return both
+def shown(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what each ``get`` of objects has, and hand it to ``function`` as ``how``."""
+
+    @functools.wraps(function)
+    def with_how(*, output: str | None, in_all: bool, **rest: Any) -> Any:
+        return function(how=lazy.output.Shown(output, in_all), **rest)
+
+    made: Callable[..., Any] = _with((_IN_ALL, _SHOWN), with_how)
+    return made
 
 
 OUTPUT: Final = click.option(
@@ -409,9 +401,9 @@ _GLOBAL: Final = (
         help="Namespace to work in.  [default: that of the kubeconfig's context for namespaced "
         "objects, else liqo]",
     ),
-    click.option("--global-labels", type=KeyValues(), help="Labels for every object that is made."),
+    click.option("--global-labels", type=KEY_VALUES, help="Labels for every object that is made."),
     click.option(
-        "--global-annotations", type=KeyValues(), help="Annotations for every object that is made."
+        "--global-annotations", type=KEY_VALUES, help="Annotations for every object that is made."
     ),
     switch("--skip-confirm", default=None, help="Do not ask for confirmation."),
     switch("--verbose", "-v", default=None, help="Print more details."),
@@ -434,9 +426,8 @@ def global_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         context.obj = {**(context.obj or {}), **_taken(rest)}
         return function(*args, session=_session(context.obj), **rest)
 
-    for option in reversed(_GLOBAL):
-        with_session = option(with_session)
-    return with_session
+    made: Callable[..., Any] = _with(_GLOBAL, with_session)
+    return made
 
 
 _REMOTE: Final = (
@@ -457,29 +448,19 @@ _REMOTE_NAMES: Final = ("kubeconfig", "context", "cluster", "user", "namespace")
 
 
 def remote_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags for the provider, and hand them to ``function`` as ``remote``.
+    """Add the flags for the provider, whose session ``function`` gets by calling ``remote``.
 
     To be used below ``global_flags``: what is not said of the provider is as for the consumer.
     """
 
     @functools.wraps(function)
-    def with_remote(*args: Any, remote: Callable[[], Session], **rest: Any) -> Any:
-        return function(*args, remote=remote(), **rest)
-
-    return remote_if_asked(with_remote)
-
-
-def remote_if_asked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """As ``remote_flags``, but ``remote`` is to be called; a provider need not be said."""
-
-    @functools.wraps(function)
     def with_remote(*args: Any, session: Session, **rest: Any) -> Any:
         given = {name: rest.pop(f"remote_{name}") for name in _REMOTE_NAMES}
-        return function(*args, session=session, remote=lambda: _remote(session, given), **rest)
+        remote = functools.partial(_remote, session, given)
+        return function(*args, session=session, remote=remote, **rest)
 
-    for option in reversed(_REMOTE):
-        with_remote = option(with_remote)
-    return with_remote
+    made: Callable[..., Any] = _with(_REMOTE, with_remote)
+    return made
 
 
 def _remote(session: Session, given: Mapping[str, Any]) -> Session:
@@ -510,9 +491,8 @@ def names_of(what: str) -> Completer:
     """
 
     def complete(
-        context: click.Context, _param: click.Parameter, typed: str
+        context: click.Context, param: click.Parameter, typed: str
     ) -> list[CompletionItem]:
-
         given: dict[str, Any] = {}
         one: click.Context | None = context
         while one is not None:
@@ -521,7 +501,7 @@ def names_of(what: str) -> Completer:
             one = one.parent
         with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
             found = lazy.candidates.names(_session(given), lazy.candidates.KINDS[what], typed)
-            taken = context.params.get(_param.name or "") or ()
+            taken = context.params.get(param.name or "") or ()
             return [CompletionItem(name) for name in found if name not in taken]
         return []
 
@@ -534,30 +514,59 @@ def _taken(rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _session(given: Mapping[str, Any]) -> Session:
-    metadata = {
-        "labels": given.get("global_labels") or {},
-        "annotations": given.get("global_annotations") or {},
-    }
-    return Session(
-        kubeconfig=given.get("kubeconfig"),
-        context=given.get("context"),
-        cluster=given.get("cluster") or "",
-        user=given.get("user") or "",
-        namespace=given.get("namespace") or "",
-        verbose=bool(given.get("verbose")),
-        skip_confirm=bool(given.get("skip_confirm")),
-        metadata={name: values for name, values in metadata.items() if values},
-    )
+    metadata = {part: given.get(f"global_{part}") for part in ("labels", "annotations")}
+    own = {name: value for name, value in given.items() if not name.startswith("global_")}
+    return Session(**own, metadata={part: said for part, said in metadata.items() if said})
 
 
-def confirm(session: Session, question: str) -> None:
-    """Ask ``question`` on stderr, unless ``--skip-confirm`` answers it.
+# How a command comes to its cluster, or to the two of a peering -----------------------------------
 
-    Raises:
-        click.Abort: the answer is no, or there is nobody to answer.
+Work = Callable[..., Awaitable[object]]
+
+
+def on_cluster(
+    what: str = "", *, asks: str = "", needs_install: bool = True
+) -> Callable[[Work], Callable[..., None]]:
+    """Add the global flags, and hand the cluster to the command as ``side``.
+
+    If it is said ``what`` is done (``draining {name}``), ``--timeout`` bounds that, else a minute.
+    What it ``asks`` before anything else ends it on a no. In both its arguments are named; ``key``
+    is its ``name`` in the namespace of ``-n``.
     """
-    if not session.skip_confirm:
-        click.confirm(question, abort=True, err=True)
+
+    def decorate(work: Work) -> Callable[..., None]:
+        @functools.wraps(work)
+        def run(session: Session, **given: Any) -> None:
+            words = {**given, "key": Key(session.namespace, given.get("name", ""))}
+            if asks:
+                session.confirm(asks.format(**words))
+            bound = {"timeout_s": given.pop("timeout")} if what and "timeout" in given else {}
+            doing = functools.partial(work, **given)
+            lazy.clusters.run(
+                session, doing, what.format(**words), needs_install=needs_install, **bound
+            )
+
+        return global_flags(run)
+
+    return decorate
+
+
+def on_both(what: str) -> Callable[[Work], Callable[..., None]]:
+    """Add the global flags and the provider's, and hand both clusters over as ``peers``.
+
+    ``--timeout`` bounds what is done, such as ``peering``.
+    """
+
+    def decorate(work: Work) -> Callable[..., None]:
+        @functools.wraps(work)
+        def run(
+            session: Session, remote: Callable[[], Session], timeout: float, **given: Any
+        ) -> None:
+            lazy.peer.run(session, remote(), what, timeout, functools.partial(work, **given))
+
+        return global_flags(remote_flags(run))
+
+    return decorate
 
 
 # The verbs that several kinds share: each command of theirs is added where its kind is ------------
@@ -602,16 +611,6 @@ def force() -> None:
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
-
-
-def merged_pairs(given: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return what a repeated flag says in all; the last word on a key holds."""
-    return {name: value for one in given for name, value in one.items()}
-
-
-def comma_items(texts: Iterable[str]) -> list[str]:
-    """Return the parts of comma-separated ``texts``, without blanks."""
-    return [part.strip() for text in texts for part in text.split(",") if part.strip()]
 
 
 def switched(args: Iterable[str], switches: Mapping[str, str]) -> list[str]:

@@ -5,8 +5,8 @@ Source: docs/parity.md § 7.4, 7.5.
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
 
@@ -27,6 +27,7 @@ from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
 from liqoctl.forge import resourceslice, virtualnode
 from liqoctl.forge.peering import Entrance, Metadata
+from liqoctl.forge.resourceslice import SliceOptions
 from liqoctl.options import Session
 
 # The handshake: a consumer proves to a provider who it is -----------------------------------------
@@ -40,30 +41,23 @@ class PeerClusters:
     provider: Side
     consumer_id: str
     provider_id: str
-    liqo_namespace: str
-    metadata: Metadata
     pod_networks: str = ""
     """In which the provider says that its pods are."""
-
-    @property
-    def told(self) -> str:
-        """Return how the two are named in a message."""
-        return f"{self.consumer_id} at {self.provider_id}"
 
 
 @dataclass(frozen=True)
 class Authentication:
-    """How a consumer is to get in."""
+    """How a consumer is to get in: what the flags say, each by its name."""
 
     proxy_url: str = ""
-    waits: bool = True
+    wait: bool = True
     """Also for the kubeconfig that the consumer's controllers make."""
-    replaces: bool = False
+    replace: bool = False
     """Also what is there for another cluster of that name."""
-    server: str = ""
+    provider_server: str = ""
     """The API server of the provider, in the administrator's own words; empty: the kubeconfig's."""
-    pod_networks: str = ""
-    """Of the provider's pods, by comma; empty: those that were named before, or that it says."""
+    provider_pod_cidr: str = ""
+    """By comma; empty: the networks that were named before, or that the provider says."""
 
 
 AS_USUAL: Final = Authentication()
@@ -78,32 +72,28 @@ def run(
 ) -> None:
     """Do ``work``, in words ``what``, with the consumer ``who`` and the provider ``remote``."""
 
-    async def bounded(consumer: Side, provider: Side) -> None:
-        async with clusters.within(timeout_s, what):
-            namespaces = (who.liqo_namespace, remote.liqo_namespace)
-            await work(await meet(consumer, provider, namespaces, who.metadata))
+    async def introduced(consumer: Side, provider: Side) -> None:
+        await work(await meet(consumer, provider))
 
-    clusters.run_both(who, remote, bounded)
+    clusters.run_both(who, remote, introduced, what, timeout_s)
 
 
-async def meet(
-    consumer: Side, provider: Side, namespaces: tuple[str, str], metadata: Metadata
-) -> PeerClusters:
-    """Return the two clusters with their names; pyliqo is in ``namespaces`` of them.
+async def meet(consumer: Side, provider: Side) -> PeerClusters:
+    """Return the two clusters with their names.
 
     Raises:
         click.ClickException: pyliqo is not installed, or both are the same cluster.
     """
     said = []
-    for side, namespace in zip((consumer, provider), namespaces, strict=True):
-        said.append(await cluster_data(side.cluster, namespace))
+    for side in (consumer, provider):
+        said.append(await cluster_data(side.cluster, side.session.liqo_namespace))
         side.info(f"cluster ID {said[-1][keys.CLUSTER_ID_KEY]}")
     names = [str(each[keys.CLUSTER_ID_KEY]) for each in said]
-    networks = await pod_networks(provider.cluster, namespaces[1], said[1])
+    networks = await pod_networks(provider.cluster, provider.session.liqo_namespace, said[1])
     if names[0] == names[1]:
         message = f"both clusters are called {names[0]}: a cluster cannot peer with itself; "
         raise click.ClickException(f"{message}check the kubeconfigs, or install one again")
-    return PeerClusters(consumer, provider, names[0], names[1], namespaces[0], metadata, networks)
+    return PeerClusters(consumer, provider, names[0], names[1], networks)
 
 
 async def cluster_id(cluster: Cluster, namespace: str) -> str:
@@ -196,10 +186,10 @@ async def let_in(peers: PeerClusters, how: Authentication) -> Object:
     """
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     there = await ensure_namespace(peers.provider, peers.consumer_id)
-    key = await private_key(peers.consumer.cluster, peers.liqo_namespace)
+    key = await private_key(peers.consumer.cluster, peers.consumer.session.liqo_namespace)
     where = Key(there, peers.consumer_id)
     found = await peers.provider.cluster.get_live(keys.TENANT, where)
-    if (why := forge.other_key(found, key)) and not how.replaces:
+    if (why := forge.other_key(found, key)) and not how.replace:
         raise click.ClickException(why)
     is_ours = identity.is_public_key_of(_spec(found, "publicKey"), key)
     if found and is_ours and forge.is_let_in(found):
@@ -208,7 +198,8 @@ async def let_in(peers: PeerClusters, how: Authentication) -> Object:
         text = await nonce(peers.provider, there, peers.consumer_id)
         signature = await signature_of(peers.consumer, here, peers.provider_id, text)
         proof = proof_of(key, peers.consumer_id, signature, found)
-        wanted = forge.tenant(where, peers.consumer_id, proof, peers.metadata, how.proxy_url)
+        metadata = peers.consumer.session.metadata
+        wanted = forge.tenant(where, peers.consumer_id, proof, metadata, how.proxy_url)
         tenant = await _judged(peers.provider, _as_administered(wanted, found))
     await clusters.remove(peers.consumer, keys.SECRET, Key(here, keys.SIGNED_NONCE_SECRET))
     return tenant
@@ -248,18 +239,18 @@ async def sign_in(peers: PeerClusters, tenant: Object, how: Authentication) -> N
     here = await ensure_namespace(peers.consumer, peers.provider_id)
     where = Key(here, naming.controlplane_identity(peers.provider_id))
     found = await peers.consumer.cluster.get_live(keys.IDENTITY, where)
-    networks = how.pod_networks or forge.pod_networks(found) or peers.pod_networks
-    wanted = identity_of(tenant, here, peers.provider_id, peers.metadata, networks)
-    if (why := forge.other_server(found, wanted)) and not how.replaces:
+    networks = how.provider_pod_cidr or forge.pod_networks(found) or peers.pod_networks
+    metadata = peers.consumer.session.metadata
+    wanted = identity_of(tenant, here, peers.provider_id, metadata, networks)
+    if (why := forge.other_server(found, wanted)) and not how.replace:
         raise click.ClickException(why)
     announced = AuthParams.parse(forge.params_of(tenant))
     if not forge.is_entrance_of(found, announced):
-        named = Entrance(how.server, how.proxy_url)
-        what = f"identity {where}"
-        await servers.check(peers.consumer, peers.provider, announced, named, what)
+        named = Entrance(how.provider_server, how.proxy_url)
+        await servers.check(peers.consumer, peers.provider, announced, named, f"identity {where}")
     await clusters.keep(peers.consumer, keys.IDENTITY, wanted, whole=["authParams"])
     peers.consumer.info(f"identity {where}: {forge.told_networks(networks)}")
-    if not how.waits:
+    if not how.wait:
         return
     await clusters.until(
         peers.consumer, keys.IDENTITY, where, forge.has_secret,
@@ -358,28 +349,20 @@ def _as_administered(wanted: Object, found: Object | None) -> Object:
 # Peering, and its end -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PeerSlice:
-    """What to ask the provider for."""
-
-    class_: str = ""
-    resources: Mapping[str, str] = field(default_factory=dict)
-    is_wanted: bool = True
-    makes_node: bool = True
-    left_out: frozenset[str] = frozenset()
-    """As of ``liqoctl.forge.resourceslice.SliceOptions``."""
-
-
-async def peer(peers: PeerClusters, wanted: PeerSlice, how: Authentication = AS_USUAL) -> None:
+async def peer(
+    peers: PeerClusters, asked: Mapping[str, Any] | None, how: Authentication = AS_USUAL
+) -> None:
     """Let the consumer use the provider; what is done already is left as it is.
+
+    Shape: ``asked`` has fields of ``SliceOptions``; None: no slice is made.
 
     Raises:
         click.ClickException: the provider refuses.
     """
     await revive(peers.consumer, peers.provider_id)
     await authenticate(peers, how)
-    if wanted.is_wanted:
-        await _ask(peers, wanted)
+    if asked is not None:
+        await _ask(peers, asked)
 
 
 async def revive(side: Side, provider: str) -> None:
@@ -393,20 +376,12 @@ async def revive(side: Side, provider: str) -> None:
         side.info(f"foreigncluster {provider}: is no longer given up")
 
 
-async def _ask(peers: PeerClusters, wanted: PeerSlice) -> None:
-    here = await ensure_namespace(peers.consumer, peers.provider_id)
-    where = Key(here, peers.provider_id)
-    asked = resourceslice.SliceOptions(
-        name=where.name,
-        namespace=here,
-        cluster_id=peers.provider_id,
-        class_=wanted.class_ or slices.DEFAULT_CLASS,
-        resources=wanted.resources,
-        makes_node=wanted.makes_node,
-        metadata=peers.metadata,
-        left_out=wanted.left_out if wanted.class_ else wanted.left_out | {"class_"},
-    )
-    answered = await asking.ask(peers.consumer, asked)
+async def _ask(peers: PeerClusters, asked: Mapping[str, Any]) -> None:
+    provider, metadata = peers.provider_id, peers.consumer.session.metadata
+    here = await ensure_namespace(peers.consumer, provider)
+    said = {"class_": "", "metadata": metadata, **asked}
+    wanted = SliceOptions(provider, here, provider, **said)
+    answered, where = await asking.ask(peers.consumer, wanted), wanted.where
     said = forge.answers(answered)
     for type_ in ("Authentication", "Resources"):
         peers.consumer.info(f"resourceslice {where}: {type_} {said.get(type_, 'not answered')}")
@@ -446,19 +421,13 @@ def _denial(slice_: Object | None) -> str:
     return "; ".join(told) or "the provider may have cordoned this tenant or slice"
 
 
-@dataclass(frozen=True)
-class UnpeerOptions:
-    """How to end a peering."""
-
-    waits: bool = True
-    deletes_namespaces: bool = False
-
-
-async def unpeer(peers: PeerClusters, end: UnpeerOptions) -> None:
+async def unpeer(
+    peers: PeerClusters, *, wait: bool = True, delete_namespaces: bool = False
+) -> None:
     """Take back all that ``peer`` made, and what was made with it, the consumer's side first."""
-    await forsake(peers.consumer, peers.provider_id, waits=end.waits)
-    await unauthenticate(peers, end)
-    if end.deletes_namespaces:
+    await forsake(peers.consumer, peers.provider_id, waits=wait)
+    await unauthenticate(peers, wait=wait)
+    if delete_namespaces:
         await _delete_namespaces(peers)
 
 
@@ -487,7 +456,7 @@ async def _for_peer(cluster: Cluster, kind: Kind, namespace: str, peer: str) -> 
     ]
 
 
-async def unauthenticate(peers: PeerClusters, end: UnpeerOptions) -> None:
+async def unauthenticate(peers: PeerClusters, *, wait: bool = True) -> None:
     """Delete the identity of the consumer, then what lets it in at the provider.
 
     Raises:
@@ -496,15 +465,15 @@ async def unauthenticate(peers: PeerClusters, end: UnpeerOptions) -> None:
     here = await tenant_namespace(peers.consumer.cluster, peers.provider_id)
     if here:
         left = await _for_peer(peers.consumer.cluster, keys.RESOURCE_SLICE, here, peers.provider_id)
-        if left and end.waits:
+        if left and wait:
             names = ", ".join(str(key) for key in left)
             raise click.ClickException(f"resourceslices need the identity: delete {names} first")
-        await _sign_off(peers.consumer, here, peers.provider_id, waits=end.waits)
+        await _sign_off(peers.consumer, here, peers.provider_id, waits=wait)
     there = await tenant_namespace(peers.provider.cluster, peers.consumer_id)
     if there:
         where = Key(there, peers.consumer_id)
         why = "what the consumer left there is being removed"
-        await clusters.remove(peers.provider, keys.TENANT, where, why=why, waits=end.waits)
+        await clusters.remove(peers.provider, keys.TENANT, where, why=why, waits=wait)
         await clusters.remove(peers.provider, keys.SECRET, Key(there, keys.NONCE_SECRET))
 
 

@@ -4,22 +4,18 @@ Source: docs/parity.md § 0.4, 4.9, 7.7.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from apis import allowlist, keys, objects, ownership, providerpolicy, slices
-from apis.objects import Key, Object
-from kube.client import ClusterClient
+from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
 from liqoctl import clusters, resourceslice
 from liqoctl import output as output_
 from liqoctl.clusters import Side, until, within
 from liqoctl.forge import sharing as forge
-from liqoctl.options import Session
-from liqoctl.output import Progress
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -33,32 +29,19 @@ ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 # Tenants ------------------------------------------------------------------------------------------
 
 
-def condition_tenant(who: Session, name: str, condition: str, *, timeout_s: float) -> None:
-    """Make a tenant Active or Cordoned."""
-
-    async def work(side: Side) -> None:
-        await bring(side, Key(who.namespace, name), condition)
-
-    _run(who, f"making tenant {name} {condition}", timeout_s, work)
-
-
-def drain_tenant(who: Session, name: str, *, timeout_s: float, is_forced: bool) -> None:
+async def drain_tenant(side: Side, name: str, timeout_s: float, *, is_forced: bool) -> None:
     """Cordon a tenant, wait until its pods have left, then take its rights and namespaces.
 
     Raises:
         click.ClickException: they did not leave in time, and nothing else is to be done then.
     """
-
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        side, key = Side(cluster, progress), Key(who.namespace, name)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await bring(side, key, DRAINED)
-        except TimeoutError:
-            async with within(timeout_s, f"making tenant {name} {DRAINED}"):
-                await _give_up(side, key, timeout_s, is_forced=is_forced)
-
-    clusters.run(who, work)
+    key = Key(side.session.namespace, name)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await bring(side, key, DRAINED)
+    except TimeoutError:
+        async with within(timeout_s, f"making tenant {name} {DRAINED}"):
+            await _give_up(side, key, timeout_s, is_forced=is_forced)
 
 
 async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -> None:
@@ -93,25 +76,20 @@ async def bring(side: Side, key: Key, condition: str) -> None:
     await _set_condition(side, found, condition)
 
 
-def uncordon_tenant(who: Session, name: str, *, timeout_s: float) -> None:
+async def uncordon_tenant(side: Side, name: str) -> None:
     """Make a cordoned tenant Active again; of any other a warning tells that it is not cordoned."""
-
-    async def work(side: Side) -> None:
-        found = await _tenant(side.cluster, Key(who.namespace, name))
-        condition = _condition(found)
-        if condition != CORDONED:
-            message = f"tenant {objects.key_of(found)}: is not cordoned but {condition}"
-            cure = "" if condition == ACTIVE else f"; liqoctl activate tenant {name} lets it in"
-            side.warning(f"{message}{cure}")
-            return
+    found = await _tenant(side.cluster, Key(side.session.namespace, name))
+    condition = _condition(found)
+    if condition == CORDONED:
         await _set_condition(side, found, ACTIVE)
-
-    _run(who, f"uncordoning tenant {name}", timeout_s, work)
+        return
+    message = f"tenant {objects.key_of(found)}: is not cordoned but {condition}"
+    cure = "" if condition == ACTIVE else f"; liqoctl activate tenant {name} lets it in"
+    side.warning(f"{message}{cure}")
 
 
 async def _tenant(cluster: Cluster, key: Key) -> Object:
-    selection = Selection(keys.TENANT, Object, key.namespace, fields=f"metadata.name={key.name}")
-    found = list((await cluster.list(selection)).items.values())
+    found = await clusters.called(cluster, keys.TENANT, key)
     if len(found) != 1:
         what = "does not exist" if not found else "is there more than once: use -n"
         raise click.ClickException(f"tenant {key} {what}")
@@ -217,37 +195,35 @@ async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
 # Slices -------------------------------------------------------------------------------------------
 
 
-def cordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
+async def cordon_slice(side: Side, name: str, consumer: str) -> None:
     """Let no more pods of a slice in."""
-
-    async def work(side: Side) -> None:
-        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
-        await _mark(side, found, {keys.CORDON: "true"})
-        await _until_quota_closed(side, _quota_of(found))
-        side.info(f"resourceslice {objects.key_of(found)}: cordoned")
-
-    _run(who, f"cordoning resourceslice {key}", timeout_s, work)
+    found = await _slice(side, name, consumer)
+    await _mark(side, found, {keys.CORDON: "true"})
+    await _until_quota_closed(side, _quota_of(found))
+    side.info(f"resourceslice {objects.key_of(found)}: cordoned")
 
 
-def uncordon_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
+async def uncordon_slice(side: Side, name: str, consumer: str) -> None:
     """Let pods of a slice in again, also after a drain."""
-
-    async def work(side: Side) -> None:
-        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
-        await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None})
-        side.info(f"resourceslice {objects.key_of(found)}: not cordoned any more")
-
-    _run(who, f"uncordoning resourceslice {key}", timeout_s, work)
+    found = await _slice(side, name, consumer)
+    await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None})
+    side.info(f"resourceslice {objects.key_of(found)}: not cordoned any more")
 
 
-def _run(
-    who: Session, what: str, timeout_s: float, work: Callable[[Side], Awaitable[None]]
-) -> None:
-    async def bounded(cluster: ClusterClient, progress: Progress) -> None:
-        async with within(timeout_s, what):
-            await work(Side(cluster, progress))
+async def drain_slice(side: Side, name: str, consumer: str) -> None:
+    """Have the consumer evict all pods of a slice, and wait until none is left."""
+    found = await _slice(side, name, consumer)
+    key, quota = objects.key_of(found), _quota_of(found)
+    await _mark(side, found, _DRAINING)
+    await _until_quota_closed(side, quota)
+    side.info(f"resourceslice {key}: draining")
+    await _until_empty(side, quota, f"resourceslice {key}")
+    side.info(f"resourceslice {key}: no pod is left")
 
-    clusters.run(who, bounded)
+
+async def _slice(side: Side, name: str, consumer: str) -> Object:
+    key = Key(side.session.namespace, name)
+    return await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
 
 
 async def _mark(side: Side, obj: Object, wanted: Object) -> None:
@@ -270,25 +246,6 @@ def _quota_of(obj: Object) -> Key:
     return Key(key.namespace, slices.ResourceSlice(key, consumer).user)
 
 
-def drain_slice(who: Session, key: Key, consumer: str, *, timeout_s: float) -> None:
-    """Have the consumer evict all pods of a slice, and wait until none is left."""
-
-    async def work(side: Side) -> None:
-        found = await resourceslice.find(side.cluster, key, consumer=consumer, is_replica=True)
-        await _drain(side, found)
-
-    _run(who, f"draining resourceslice {key}", timeout_s, work)
-
-
-async def _drain(side: Side, obj: Object) -> None:
-    key, quota = objects.key_of(obj), _quota_of(obj)
-    await _mark(side, obj, _DRAINING)
-    await _until_quota_closed(side, quota)
-    side.info(f"resourceslice {key}: draining")
-    await _until_empty(side, quota, f"resourceslice {key}")
-    side.info(f"resourceslice {key}: no pod is left")
-
-
 async def _until_empty(side: Side, quota: Key, whose: str) -> None:
     await until(
         side, keys.QUOTA, quota, _is_empty, what=f"the pods of {whose} to leave",
@@ -309,23 +266,20 @@ def _pods(quota: Object | None) -> str:
 # Sharing ------------------------------------------------------------------------------------------
 
 
-def set_sharing(who: Session, wanted: forge.SharingOptions, output: str | None) -> None:
+async def set_sharing(side: Side, wanted: forge.SharingOptions, output: str | None) -> None:
     """Write, or print, the ProviderPolicy that says what is shared."""
-
-    async def work(cluster: ClusterClient, progress: Progress) -> None:
-        default = await cluster.get_live(keys.PROVIDER_POLICY, Key("", providerpolicy.DEFAULT))
-        key = Key("", wanted.tenant or providerpolicy.DEFAULT)
-        existing = await cluster.get_live(keys.PROVIDER_POLICY, key)
-        try:
-            manifest = forge.policy(wanted, existing, default)
-        except ValueError as error:
-            raise click.ClickException(str(error)) from error
-        if output:
-            output_.dump([manifest], output)
-            return
-        await _keep_policy(Side(cluster, progress), existing, manifest, is_copy=bool(default))
-
-    clusters.run(who, work)
+    default, existing = [
+        await side.cluster.get_live(keys.PROVIDER_POLICY, Key("", name))
+        for name in (providerpolicy.DEFAULT, wanted.tenant or providerpolicy.DEFAULT)
+    ]
+    try:
+        manifest = forge.policy(wanted, existing, default)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if output:
+        output_.dump([manifest], output)
+    else:
+        await _keep_policy(side, existing, manifest, is_copy=bool(default))
 
 
 async def _keep_policy(
@@ -345,27 +299,22 @@ async def _keep_policy(
     side.info(f"providerpolicy {key}: {'updated' if changes else 'is as asked for already'}")
 
 
-def get_sharing(who: Session, output: str | None) -> None:
+async def get_sharing(side: Side, output: str | None) -> None:
     """Print what is shared with each tenant, and what that comes to now."""
 
-    async def work(cluster: ClusterClient, _progress: Progress) -> None:
-        found = forge.shown(await _seen(cluster))
-        if output:
-            output_.dump(found, output)
-            return
-        output_.table([forge.HEADER, *forge.rows(found)])
+    async def every(kind: Kind, fields: str = "") -> list[Object]:
+        of = Selection(kind, Object, fields=fields)
+        return list((await side.cluster.list(of)).items.values())
 
-    clusters.run(who, work)
-
-
-async def _seen(cluster: Cluster) -> forge.ProviderState:
-    async def every(kind: Any, fields: str = "") -> list[Object]:
-        return list((await cluster.list(Selection(kind, Object, fields=fields))).items.values())
-
-    return forge.ProviderState(
+    state = forge.ProviderState(
         nodes=await every(keys.NODE),
         pods=await every(keys.POD, fields=_ALIVE),
         slices=[one for one in await every(keys.RESOURCE_SLICE) if ownership.is_foreign(one)],
         tenants=await every(keys.TENANT),
         policies=await every(keys.PROVIDER_POLICY),
     )
+    found = forge.shown(state)
+    if output:
+        output_.dump(found, output)
+    else:
+        output_.table([forge.HEADER, *forge.rows(found)])

@@ -12,6 +12,7 @@ from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
+from liqoctl.clusters import Side
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.reflections import Contents, Line, Peer
 from liqoctl.forge.tables import one_line
@@ -57,6 +58,14 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
     twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(clusters) if one]
     origin = Origin(namespace, reflectionpolicy.asked_policy(wanted) or asked)
     return await _lines(cluster, origin, twins)
+
+
+async def show_dry_run(side: Side, made: Iterable[Object]) -> None:
+    """Print what would be reflected, were the NamespaceOffloadings ``made`` there."""
+    for manifest in made:
+        name = objects.key_of(manifest).namespace
+        side.info(f"namespace {name}: would be reflected, nothing is changed")
+        show(await would_be(side.cluster, manifest))
 
 
 def show(lines: Sequence[Line]) -> None:

@@ -5,8 +5,7 @@ Source: docs/parity.md § 7.8.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
@@ -16,8 +15,8 @@ from apis.objects import Key, Kind, Object
 from kube import errors, informer
 from kube.cluster import Cluster, Selection
 from liqoctl import install
+from liqoctl.clusters import Side
 from liqoctl.forge import manifests as forge
-from liqoctl.output import Progress
 
 OF_PEERS: Final = (
     keys.VIRTUAL_NODE,
@@ -35,30 +34,34 @@ _OWN_RIGHTS: Final = Selection(
 )
 
 
-@dataclass(frozen=True)
-class UninstallOptions:
-    """How to uninstall."""
-
-    confirm: Callable[[str], None]
-    """Asks the user, and raises click.Abort on a no."""
-
-
-async def uninstall(cluster: Cluster, progress: Progress, removal: UninstallOptions) -> None:
-    """Delete all that was installed and return once it is gone. The caller bounds the time.
+async def uninstall(side: Side, timeout_s: float) -> None:
+    """Delete all that was installed and return once it is gone.
 
     Raises:
-        click.ClickException: namespaces are offloaded, or there are peers; it says which.
+        click.Abort: the user says no.
+        click.ClickException: namespaces are offloaded, or there are peers (it says which); or it
+            takes longer than ``timeout_s``.
     """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _uninstall(side)
+    except TimeoutError:
+        message = f"not all is gone after {timeout_s:g}s: run the same command again"
+        raise click.ClickException(message) from None
+
+
+async def _uninstall(side: Side) -> None:
+    cluster = side.cluster
     await check(cluster)
     manifests = install.manifests(forge.folders())
     known = [*manifests, forge.cluster_id("")]  # which goes with its namespace
     old = await install.find_outdated(cluster, known, install.MANAGER)
     there = [*old, *await _existing(cluster, manifests)]
     if not there:
-        progress.info("pyliqo is not installed: nothing to do")
+        side.info("pyliqo is not installed: nothing to do")
         return
-    removal.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
-    with progress.waiting("the processes to end"):
+    side.session.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
+    with side.progress.waiting("the processes to end"):
         await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
         await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
         # The controller manager may have made it again meanwhile.
@@ -66,11 +69,13 @@ async def uninstall(cluster: Cluster, progress: Progress, removal: UninstallOpti
         await _remove(cluster, await _existing(cluster, apis))
     await _free_tenant_namespaces(cluster)
     last = [obj for obj in there if forge.is_prerequisite(obj)]
-    with progress.waiting("the kinds and the namespace to go"):
+    with side.progress.waiting("the kinds and the namespace to go"):
         await _remove(cluster, last)
         await asyncio.gather(*(_until_gone(cluster, obj) for obj in last))
-    progress.info(f"{len(there)} objects removed")
-    await _tell_what_stays(cluster, progress)
+    side.info(f"{len(there)} objects removed")
+    names = sorted(objects.key_of(obj).name for obj in await _list(cluster, _TENANTS))
+    if names:
+        side.info(f"left for you to delete: kubectl delete namespace {' '.join(names)}")
 
 
 async def check(cluster: Cluster) -> None:
@@ -141,9 +146,3 @@ async def _free_tenant_namespaces(cluster: Cluster) -> None:
         }
         await cluster.patch(keys.ROLE_BINDING, key, {"metadata": metadata})
         await cluster.delete(keys.ROLE_BINDING, key, uid=objects.uid(binding))
-
-
-async def _tell_what_stays(cluster: Cluster, progress: Progress) -> None:
-    names = sorted(objects.key_of(obj).name for obj in await _list(cluster, _TENANTS))
-    if names:
-        progress.info(f"left for you to delete: kubectl delete namespace {' '.join(names)}")

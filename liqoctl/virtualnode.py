@@ -5,8 +5,8 @@ Source: docs/parity.md § 7.6.
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -17,9 +17,11 @@ from apis.offloading import VkOptionsTemplate
 from kube import errors, informer
 from kube.cluster import Cluster, Selection
 from kube.informer import Left
+from liqoctl import clusters, output
+from liqoctl.clusters import Side
 from liqoctl.forge import manifests, resourceslice
 from liqoctl.forge import virtualnode as forge
-from liqoctl.output import Progress
+from liqoctl.forge.virtualnode import VirtualNodeOptions
 
 
 async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
@@ -39,19 +41,19 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     raise click.ClickException(f"{message} with the labels {labels}")
 
 
-async def manifest(cluster: Cluster, wanted: forge.VirtualNodeOptions) -> Object:
-    """Return the VirtualNode ``wanted``, read from its ResourceSlice.
+async def show(side: Side, wanted: VirtualNodeOptions, form: str) -> None:
+    """Print what ``create`` would write, of a slice."""
+    output.dump([forge.printed(await _from_slice(side.cluster, wanted))], form)
 
-    Raises:
-        click.ClickException: the slice is not there, or nothing is granted yet.
-    """
-    where = Key(wanted.namespace, wanted.slice_name)
+
+async def _from_slice(cluster: Cluster, wanted: VirtualNodeOptions) -> Object:
+    where = Key(wanted.where.namespace, wanted.resource_slice_name or "")
     found = await cluster.get_live(keys.RESOURCE_SLICE, where)
     if found is None:
         raise click.ClickException(f"resourceslice {where} does not exist")
-    name = wanted.template.name if wanted.template else keys.DEFAULT_VK_OPTIONS_TEMPLATE
-    space = wanted.template.namespace if wanted.template else keys.LIQO_NAMESPACE
-    template = await cluster.get_live(keys.VK_OPTIONS_TEMPLATE, Key(space, name))
+    default = Key(keys.LIQO_NAMESPACE, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    key = wanted.vk_options_template or default
+    template = await cluster.get_live(keys.VK_OPTIONS_TEMPLATE, key)
     allowed = VkOptionsTemplate.parse(template).suggestible if template else None
     try:
         return forge.from_slice(wanted, found, allowed)
@@ -59,24 +61,22 @@ async def manifest(cluster: Cluster, wanted: forge.VirtualNodeOptions) -> Object
         raise click.ClickException(str(error)) from error
 
 
-async def create(
-    cluster: Cluster, progress: Progress, wanted: forge.VirtualNodeOptions, *, timeout_s: float
-) -> None:
+async def create(side: Side, wanted: VirtualNodeOptions, timeout_s: float) -> None:
     """Create the virtual node ``wanted``, or bring it up to date, and wait for its Node.
 
     Raises:
         click.ClickException: something it needs is missing, or the Node does not become ready.
     """
+    cluster, behind = side.cluster, wanted.remote_cluster_id
     if not wanted.namespace:
-        wanted = replace(wanted, namespace=await tenant_namespace(cluster, wanted.cluster_id))
-    virtual_node = (
-        await manifest(cluster, wanted) if wanted.slice_name else forge.from_flags(wanted)
-    )
-    await _check_kubeconfig(cluster, virtual_node)
-    kept = await _apply(cluster, progress, virtual_node, wanted)
+        wanted = replace(wanted, namespace=await tenant_namespace(cluster, behind))
+    is_of_slice = bool(wanted.resource_slice_name)
+    made = await _from_slice(cluster, wanted) if is_of_slice else forge.from_flags(wanted)
+    await _check_kubeconfig(cluster, made)
+    kept = await _apply(side, made, wanted)
     if objects.spec(kept).get("createNode", True):
-        with progress.waiting(f"node {wanted.name}"):
-            await _wait_for_node(cluster, progress, kept, timeout_s)
+        with side.progress.waiting(f"node {wanted.name}"):
+            await _wait_for_node(side, kept, timeout_s)
 
 
 async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
@@ -89,28 +89,24 @@ async def _check_kubeconfig(cluster: Cluster, virtual_node: Object) -> None:
         raise click.ClickException(f"secret {where} lacks the key {keys.KUBECONFIG_KEY}")
 
 
-async def _apply(
-    cluster: Cluster, progress: Progress, made: Object, wanted: forge.VirtualNodeOptions
-) -> Object:
+async def _apply(side: Side, made: Object, wanted: VirtualNodeOptions) -> Object:
     """Return the virtual node, once it is ``made``, or has what the flags name."""
-    key = objects.key_of(made)
+    cluster, key = side.cluster, objects.key_of(made)
     existing = await cluster.get_live(keys.VIRTUAL_NODE, key)
     if existing is None:
         existing = await cluster.create(keys.VIRTUAL_NODE, made)
-        progress.info(f"virtual node {key}: created")
+        side.info(f"virtual node {key}: created")
         return existing
     changes = manifests.changes(existing, forge.named(made, wanted), wanted.whole)
     if changes:
         existing = await cluster.patch(keys.VIRTUAL_NODE, key, changes)
-        progress.info(f"virtual node {key}: updated")
+        side.info(f"virtual node {key}: updated")
     else:
-        progress.info(f"virtual node {key}: is as asked for already")
+        side.info(f"virtual node {key}: is as asked for already")
     return existing
 
 
-async def _wait_for_node(
-    cluster: Cluster, progress: Progress, virtual_node: Object, timeout_s: float
-) -> None:
+async def _wait_for_node(side: Side, virtual_node: Object, timeout_s: float) -> None:
     name = objects.key_of(virtual_node).name
     behind = str(objects.spec(virtual_node).get("clusterID") or "")
 
@@ -119,37 +115,31 @@ async def _wait_for_node(
 
     try:
         async with asyncio.timeout(timeout_s):
-            await informer.until(cluster, keys.NODE, Key("", name), is_ready)
+            await informer.until(side.cluster, keys.NODE, Key("", name), is_ready)
     except TimeoutError:
         message = f"node {name} is not ready after {timeout_s:g}s"
         hint = f"see the pods of deployment vk-{name}"
         raise click.ClickException(f"{message}: {hint}") from None
-    progress.info(f"node {name}: ready")
+    side.info(f"node {name}: ready")
 
 
-@dataclass(frozen=True)
-class NodeDeletion:
-    """How to delete."""
-
-    confirm: Callable[[str], None]
-    """Asks the user, and raises click.Abort on a no."""
-    timeout_s: float
-    """For so long nothing may change."""
-
-
-async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: NodeDeletion) -> None:
+async def delete(side: Side, key: Key, timeout_s: float) -> None:
     """Delete the virtual node ``key`` (an empty namespace: wherever it is) and wait until it went.
 
+    For ``timeout_s`` nothing may change meanwhile.
+
     Raises:
+        click.Abort: the user says no.
         click.ClickException: it is not there, not alone of that name, or does not go.
     """
+    cluster = side.cluster
     found = await _find(cluster, key)
     where, uid = objects.key_of(found), objects.uid(found)
     if resourceslice.is_remade(found):
         name = slices_.of_virtual_node(found)
         told = f"virtual node {where}: resourceslice {name} makes it again"
-        progress.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")
-    deletion.confirm(f"Delete virtual node {where}? Its pods are evicted.")
+        side.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")
+    side.session.confirm(f"Delete virtual node {where}? Its pods are evicted.")
 
     def is_gone(now: Object | None) -> bool:
         return now is None or objects.uid(now) != uid
@@ -157,13 +147,13 @@ async def delete(cluster: Cluster, progress: Progress, key: Key, deletion: NodeD
     await cluster.delete(keys.VIRTUAL_NODE, where, uid=uid)
     try:
         look = functools.partial(pods_left, cluster, [where.name])
-        async with informer.while_moving(deletion.timeout_s, look, progress.info):
+        async with informer.while_moving(timeout_s, look, side.info):
             await informer.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
     except TimeoutError:
         message = f"virtual node {where} is still being removed"
-        stuck = f"nothing has changed for {deletion.timeout_s:g}s"
+        stuck = f"nothing has changed for {timeout_s:g}s"
         raise click.ClickException(f"{message}: {stuck}, perhaps a pod refuses eviction") from None
-    progress.info(f"virtual node {where}: deleted")
+    side.info(f"virtual node {where}: deleted")
 
 
 async def pods_left(cluster: Cluster, nodes: Sequence[str]) -> Left:
@@ -179,13 +169,10 @@ async def pods_left(cluster: Cluster, nodes: Sequence[str]) -> Left:
 
 
 async def _find(cluster: Cluster, key: Key) -> Object:
-    selection = Selection(
-        keys.VIRTUAL_NODE, Object, key.namespace, fields=f"metadata.name={key.name}"
-    )
-    found = (await cluster.list(selection)).items
+    found = await clusters.called(cluster, keys.VIRTUAL_NODE, key)
     if not found:
         raise click.ClickException(f"virtual node {key} does not exist")
     if len(found) > 1:
-        names = ", ".join(sorted(map(str, found)))
+        names = ", ".join(sorted(str(objects.key_of(one)) for one in found))
         raise click.ClickException(f"several virtual nodes called {key.name}: {names}; use -n")
-    return next(iter(found.values()))
+    return found[0]

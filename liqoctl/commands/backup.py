@@ -1,13 +1,11 @@
 """``liqoctl backup`` and ``liqoctl bundle``."""
 
-import importlib.metadata
 from pathlib import Path
 
 import click
 
 from liqoctl import lazy, options
-from liqoctl.lazy import Client, Progress
-from liqoctl.options import Session
+from liqoctl.lazy import Side
 
 EXAMPLES = options.examples("liqoctl backup > backup.yaml", "liqoctl backup --key > key.yaml")
 
@@ -18,21 +16,17 @@ EXAMPLES = options.examples("liqoctl backup > backup.yaml", "liqoctl backup --ke
     "is_key",
     help="Print nothing but the Secret with the private key by which peers know this cluster.",
 )
-@options.global_flags
-def backup(session: Session, *, is_key: bool) -> None:
+@options.on_cluster()
+async def backup(side: Side, *, is_key: bool) -> None:
     """Print what a new cluster needs to take the place of this one, for kubectl apply.
 
     Reads only. These are the VkOptionsTemplates, the ProviderPolicies, and the namespaces with
     their NamespaceOffloadings; `liqoctl get values` prints the settings. docs/backup.md tells in
     which order they are applied.
     """
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        read = lazy.backup.key_pair if is_key else lazy.backup.user_objects
-        lazy.output.dump(await read(cluster), "yaml")
-
-    lazy.clusters.run(session, work)
+    await lazy.clusters.check_installed(side)
+    read = lazy.backup.key_pair if is_key else lazy.backup.user_objects
+    lazy.output.dump(await read(side.cluster), "yaml")
 
 
 # ``liqoctl bundle`` -------------------------------------------------------------------------------
@@ -51,17 +45,12 @@ BUNDLE_EXAMPLES = options.examples(
     show_default=True,
     help="Where to write the archive; an older one is replaced.",
 )
-@options.global_flags
-def bundle(session: Session, path: Path) -> None:
+@options.on_cluster()
+async def bundle(side: Side, path: Path) -> None:
     """Write an archive with what a maintainer needs to help: objects, events, logs, versions.
 
     Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
     out of all else.
     """
-    version = importlib.metadata.version("pyliqo")
-
-    async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        await lazy.backup.write_bundle(cluster, progress, path, version)
-
-    lazy.clusters.run(session, work)
+    await lazy.clusters.check_installed(side)
+    await lazy.backup.write_bundle(side, path)

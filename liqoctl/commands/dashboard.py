@@ -7,8 +7,7 @@ import webbrowser
 import click
 
 from liqoctl import lazy, options
-from liqoctl.lazy import Client, Progress
-from liqoctl.options import Session
+from liqoctl.lazy import Side
 
 EXAMPLES = options.examples(
     "liqoctl dashboard",
@@ -25,28 +24,24 @@ EXAMPLES = options.examples(
     help="Port on this machine.  [default: one that is free]",
 )
 @options.switch("--browser", default=True, help="Open the page in a browser.")
-@options.global_flags
-def dashboard(session: Session, port: int, *, browser: bool) -> None:
+@options.on_cluster()
+async def dashboard(side: Side, port: int, *, browser: bool) -> None:
     """Show peers, virtual nodes, namespaces, pods and quotas as a page that follows the cluster.
 
     Reads only, with the rights of the kubeconfig. The page is served to this machine only, at a URL
     that nobody can guess; it ends with Ctrl+C.
     """
-
-    async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        server = lazy.dashboard
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                url = await stack.enter_async_context(server.serving(cluster, port))
-            except OSError as error:
-                message = f"port {port} of {server.HOST} cannot be used: {error.strerror}"
-                raise click.ClickException(f"{message}; choose another by --port") from error
-            lazy.output.echo(url)
-            progress.info("the page follows the cluster; Ctrl+C ends it")
-            if browser:
-                page = stack.enter_context(server.redirecting(url))
-                await asyncio.to_thread(webbrowser.open, page)
-            await asyncio.Event().wait()
-
-    lazy.clusters.run(session, work)
+    await lazy.clusters.check_installed(side)
+    server = lazy.dashboard
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            url = await stack.enter_async_context(server.serving(side.cluster, port))
+        except OSError as error:
+            message = f"port {port} of {server.HOST} cannot be used: {error.strerror}"
+            raise click.ClickException(f"{message}; choose another by --port") from error
+        lazy.output.echo(url)
+        side.info("the page follows the cluster; Ctrl+C ends it")
+        if browser:
+            page = stack.enter_context(server.redirecting(url))
+            await asyncio.to_thread(webbrowser.open, page)
+        await asyncio.Event().wait()

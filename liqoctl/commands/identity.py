@@ -4,17 +4,15 @@ With them two clusters peer that nobody reaches at once: each side prints what t
 Source: docs/parity.md § 7.4, 7.6.
 """
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
 import click
 
 from apis import keys
-from apis.objects import Kind
 from liqoctl import lazy, options
 from liqoctl.lazy import PeerClusters, Side
-from liqoctl.options import Session, create, delete, generate, get
+from liqoctl.options import create, delete, generate, get
 
 _BOTH: Final = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(
@@ -34,28 +32,19 @@ _FORM = click.option(
 @create.command("nonce", epilog=options.examples("liqoctl create nonce --remote-cluster-id rome"))
 @options.REMOTE_CLUSTER_ID
 @options.timeout("2m")
-@options.global_flags
-def create_nonce(session: Session, remote_cluster_id: str, timeout: float) -> None:
+@options.on_cluster("creating the nonce")
+async def create_nonce(side: Side, remote_cluster_id: str) -> None:
     """On a provider: make a nonce that the consumer signs to prove its name."""
-
-    async def work(side: Side) -> None:
-        # Else a namespace is made, and waited for.
-        await lazy.clusters.check_installed(side.cluster, session)
-        await lazy.identity.create_nonce(side, remote_cluster_id)
-
-    lazy.identity.run(session, "creating the nonce", timeout, work)
+    await lazy.clusters.check_installed(side)  # else a namespace is made, and waited for
+    await lazy.identity.create_nonce(side, remote_cluster_id)
 
 
 @get.command("nonce", epilog=options.examples("liqoctl get nonce --remote-cluster-id rome"))
 @options.REMOTE_CLUSTER_ID
-@options.global_flags
-def get_nonce(session: Session, remote_cluster_id: str) -> None:
+@options.on_cluster("reading the nonce")
+async def get_nonce(side: Side, remote_cluster_id: str) -> None:
     """On a provider: print the nonce for a consumer."""
-
-    async def work(side: Side) -> None:
-        lazy.output.echo(await lazy.identity.nonce(side, remote_cluster_id))
-
-    _read(session, "reading the nonce", work)
+    lazy.output.echo(await lazy.identity.nonce(side, remote_cluster_id))
 
 
 @generate.command(
@@ -72,20 +61,10 @@ def get_nonce(session: Session, remote_cluster_id: str) -> None:
 @_PROXY
 @_FORM
 @options.timeout("2m")
-@options.global_flags
-def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
-    session: Session, remote_cluster_id: str, nonce: str, remote_tenant_namespace: str,
-    proxy_url: str, output: str, timeout: float,
-) -> None:  # fmt: skip
+@options.on_cluster("generating the tenant")
+async def generate_tenant(side: Side, remote_cluster_id: str, output: str, **given: str) -> None:
     """On a consumer: print the Tenant that the provider's administrator applies."""
-    given = {"nonce": nonce, "namespace": remote_tenant_namespace, "proxyURL": proxy_url}
-
-    async def work(side: Side) -> None:
-        where, metadata = session.liqo_namespace, session.metadata
-        made = await lazy.identity.tenant(side, remote_cluster_id, given, where, metadata)
-        lazy.output.dump([made], output)
-
-    lazy.identity.run(session, "generating the tenant", timeout, work)
+    lazy.output.dump([await lazy.identity.tenant(side, remote_cluster_id, **given)], output)
 
 
 @generate.command(
@@ -99,45 +78,23 @@ def generate_tenant(  # noqa: PLR0913, PLR0917  # each a flag
 )
 @_FORM
 @options.timeout("2m")
-@options.global_flags
-def generate_identity(
-    session: Session,
-    remote_cluster_id: str,
-    remote_tenant_namespace: str,
-    output: str,
-    timeout: float,
+@options.on_cluster("generating the identity")
+async def generate_identity(
+    side: Side, remote_cluster_id: str, remote_tenant_namespace: str, output: str
 ) -> None:
     """On a provider: print the Identity that the consumer's administrator applies."""
-
-    async def work(side: Side) -> None:
-        made = await lazy.identity.identity(
-            side,
-            remote_cluster_id,
-            remote_tenant_namespace,
-            session.liqo_namespace,
-            session.metadata,
-        )
-        lazy.output.dump([made], output)
-
-    lazy.identity.run(session, "generating the identity", timeout, work)
+    made = await lazy.identity.identity(side, remote_cluster_id, remote_tenant_namespace)
+    lazy.output.dump([made], output)
 
 
 @create.command("tenant", epilog=options.examples(f"liqoctl create tenant {_BOTH}"))
 @_PROXY
 @options.REPLACE
 @options.timeout("2m")
-@options.global_flags
-@options.remote_flags
-def create_tenant(
-    session: Session, remote: Session, proxy_url: str, timeout: float, *, replace: bool
-) -> None:
+@options.on_both("creating the tenant")
+async def create_tenant(peers: PeerClusters, **given: Any) -> None:
     """Let this cluster in at the remote one: the first half of authenticate."""
-    how = lazy.peer.Authentication(proxy_url, replaces=replace)
-
-    async def work(peers: PeerClusters) -> None:
-        await lazy.peer.let_in(peers, how)
-
-    lazy.peer.run(session, remote, "creating the tenant", timeout, work)
+    await lazy.peer.let_in(peers, lazy.peer.Authentication(**given))
 
 
 @create.command("identity", epilog=options.examples(f"liqoctl create identity {_BOTH}"))
@@ -146,23 +103,12 @@ def create_tenant(
 @options.PROVIDER_POD_CIDR
 @options.REPLACE
 @options.timeout("2m")
-@options.global_flags
-@options.remote_flags
-def create_identity(session: Session, remote: Session, timeout: float, **given: Any) -> None:
+@options.on_both("creating the identity")
+async def create_identity(peers: PeerClusters, **given: Any) -> None:
     """Store this cluster's credentials for the remote one: the second half of authenticate."""
-    how = lazy.peer.Authentication(
-        given["proxy_url"],
-        replaces=given["replace"],
-        server=given["provider_server"],
-        pod_networks=given["provider_pod_cidr"],
-    )
-
-    async def work(peers: PeerClusters) -> None:
-        cluster = peers.provider.cluster
-        (tenant,) = await lazy.identity.found(cluster, keys.TENANT, peers.consumer_id)
-        await lazy.peer.sign_in(peers, tenant, how)
-
-    lazy.peer.run(session, remote, "creating the identity", timeout, work)
+    cluster = peers.provider.cluster
+    (tenant,) = await lazy.identity.found(cluster, keys.TENANT, peers.consumer_id)
+    await lazy.peer.sign_in(peers, tenant, lazy.peer.Authentication(**given))
 
 
 @get.command(
@@ -172,10 +118,10 @@ def create_identity(session: Session, remote: Session, timeout: float, **given: 
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant")
 )
 @options.shown
-@options.global_flags
-def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
+@options.on_cluster(f"reading every {keys.TENANT}")
+async def get_tenant(side: Side, cluster_id: str, how: Any) -> None:
     """On a provider: show its consumers, or one of them."""
-    lazy.identity.show(session, keys.TENANT, cluster_id, lazy.output.Shown(output, in_all))
+    await lazy.identity.show(side, keys.TENANT, cluster_id, how)
 
 
 @get.command("identity", epilog=options.examples("liqoctl get identity", "liqoctl get id milan"))
@@ -183,41 +129,28 @@ def get_tenant(session: Session, cluster_id: str, output: str | None, *, in_all:
     "cluster_id", default="", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster")
 )
 @options.shown
-@options.global_flags
-def get_identity(session: Session, cluster_id: str, output: str | None, *, in_all: bool) -> None:
+@options.on_cluster(f"reading every {keys.IDENTITY}")
+async def get_identity(side: Side, cluster_id: str, how: Any) -> None:
     """On a consumer: show the credentials for its providers, or for one of them."""
-    lazy.identity.show(session, keys.IDENTITY, cluster_id, lazy.output.Shown(output, in_all))
+    await lazy.identity.show(side, keys.IDENTITY, cluster_id, how)
 
 
 @delete.command("tenant", epilog=options.examples("liqoctl delete tenant rome"))
 @click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
-@options.global_flags
-def delete_tenant(session: Session, cluster_id: str, timeout: float) -> None:
+@options.on_cluster("deleting", asks="Remove tenant {cluster_id}? Its pods here end.")
+async def delete_tenant(side: Side, cluster_id: str) -> None:
     """On a provider: remove a consumer, its rights and its objects."""
-    options.confirm(session, f"Remove tenant {cluster_id}? Its pods here end.")
-    _delete(session, keys.TENANT, cluster_id, timeout)
+    await lazy.identity.delete(side, keys.TENANT, cluster_id)
 
 
 @delete.command("identity", epilog=options.examples("liqoctl delete identity milan"))
 @click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster"))
 @options.timeout("2m")
-@options.global_flags
-def delete_identity(session: Session, cluster_id: str, timeout: float) -> None:
+@options.on_cluster("deleting", asks="Remove the identities towards {cluster_id}?")
+async def delete_identity(side: Side, cluster_id: str) -> None:
     """On a consumer: delete the credentials for a provider."""
-    options.confirm(session, f"Remove the identities towards {cluster_id}?")
-    _delete(session, keys.IDENTITY, cluster_id, timeout)
-
-
-def _delete(session: Session, kind: Kind, cluster_id: str, timeout_s: float) -> None:
-    async def work(side: Side) -> None:
-        await lazy.identity.delete(side, kind, cluster_id)
-
-    lazy.identity.run(session, "deleting", timeout_s, work)
-
-
-def _read(session: Session, what: str, work: Callable[[Side], Awaitable[None]]) -> None:
-    lazy.identity.run(session, what, lazy.identity.READ_S, work)
+    await lazy.identity.delete(side, keys.IDENTITY, cluster_id)
 
 
 @get.command(
@@ -225,15 +158,11 @@ def _read(session: Session, what: str, work: Callable[[Side], Awaitable[None]]) 
 )
 @click.argument("identity", default="")
 @options.REMOTE_CLUSTER_ID
-@options.global_flags
-def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> None:
+@options.on_cluster("reading the kubeconfig")
+async def get_kubeconfig(side: Side, identity: str, remote_cluster_id: str) -> None:
     """On a consumer: print the kubeconfig of an Identity; that of the control plane by default."""
-
-    async def work(side: Side) -> None:
-        found = await lazy.identity.identity_kubeconfig(side, remote_cluster_id, identity)
-        lazy.output.echo(found, ends_line=False)
-
-    _read(session, "reading the kubeconfig", work)
+    found = await lazy.identity.identity_kubeconfig(side, remote_cluster_id, identity)
+    lazy.output.echo(found, ends_line=False)
 
 
 @generate.command(
@@ -246,7 +175,7 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
 @_CONSUMER
 @click.option(
     "--lifetime",
-    type=options.Duration(),
+    type=options.DURATION,
     default="24h",
     show_default=True,
     help="How long its certificate lasts.",
@@ -258,17 +187,12 @@ def get_kubeconfig(session: Session, identity: str, remote_cluster_id: str) -> N
     expose_value=False,
     help="For command lines of Liqo: its key is ECDSA P-256 in any case, which TLS libraries know.",
 )
-@options.global_flags
-def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: float) -> None:
+@options.on_cluster("making the peering user")
+async def generate_peering_user(side: Side, consumer_cluster_id: str, lifetime: float) -> None:
     """On a provider: print a kubeconfig with which the consumer's administrator can peer."""
-
-    async def work(side: Side) -> None:
-        made = await lazy.identity.peering_user_kubeconfig(
-            side, consumer_cluster_id, session.liqo_namespace, timedelta(seconds=lifetime)
-        )
-        lazy.output.echo(made.decode(), ends_line=False)
-
-    _read(session, "making the peering user", work)
+    lasts = timedelta(seconds=lifetime)
+    made = await lazy.identity.peering_user_kubeconfig(side, consumer_cluster_id, lasts)
+    lazy.output.echo(made.decode(), ends_line=False)
 
 
 @delete.command(
@@ -276,11 +200,7 @@ def generate_peering_user(session: Session, consumer_cluster_id: str, lifetime: 
     epilog=options.examples("liqoctl delete peering-user --consumer-cluster-id rome"),
 )
 @_CONSUMER
-@options.global_flags
-def delete_peering_user(session: Session, consumer_cluster_id: str) -> None:
+@options.on_cluster("removing the peering user")
+async def delete_peering_user(side: Side, consumer_cluster_id: str) -> None:
     """On a provider: remove the rights of a consumer's peering user."""
-
-    async def work(side: Side) -> None:
-        await lazy.identity.delete_peering_user(side, consumer_cluster_id)
-
-    _read(session, "removing the peering user", work)
+    await lazy.identity.delete_peering_user(side, consumer_cluster_id)

@@ -1,14 +1,13 @@
 """``liqoctl info`` and ``liqoctl info peer``."""
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import click
 
-from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import info as forge
-from liqoctl.lazy import Client, Progress
+from liqoctl.lazy import Side
 from liqoctl.options import Session
 
 PEER_EXAMPLES = options.examples(
@@ -35,27 +34,22 @@ GET = click.option(
 @EXIT_CODE
 @options.global_flags
 @click.pass_context
-def info(
-    context: click.Context, session: Session, output: str, path: str | None, *, exit_code: bool
-) -> None:
+def info(context: click.Context, /, session: Session, **given: Any) -> None:
     """Show what is installed, whether it works, and which peers there are.
 
     Reads only.
     """
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        lazy.clusters.run(session, functools.partial(_installation, **given))
 
-    told: Object = {}
 
-    async def work(cluster: Client, _progress: Progress) -> None:
-        told.update(await lazy.info.installation(cluster, session.liqo_namespace))
-        if path is None:
-            lazy.info.show(told, forge.lines_of_installation(told), output)
-        else:
-            lazy.info.show_field(_picked(forge.pick, told, path), output)
-
-    lazy.clusters.run(session, work)
-    _end(context, told, exit_code=exit_code)
+async def _installation(side: Side, output: str, path: str | None, *, exit_code: bool) -> None:
+    told = await lazy.info.installation(side.cluster, side.session.liqo_namespace)
+    if path is None:
+        lazy.info.show(told, forge.lines_of_installation(told), output)
+    else:
+        lazy.info.show_field(forge.pick, told, path, output)
+    click.get_current_context().exit(int(exit_code and not forge.is_well(told)))
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
@@ -69,40 +63,17 @@ def info(
 @options.TEXT_OUTPUT
 @GET
 @EXIT_CODE
-@options.global_flags
-@click.pass_context
-def info_peer(  # noqa: PLR0913  # one argument a flag
-    context: click.Context,
-    names: tuple[str, ...],
-    session: Session,
-    output: str,
-    path: str | None,
-    *,
-    exit_code: bool,
+@options.on_cluster()
+async def info_peer(
+    side: Side, names: tuple[str, ...], output: str, path: str | None, *, exit_code: bool
 ) -> None:
     """Show the state of peers: authentication, slices, virtual nodes, and what is wrong.
 
     Reads only. Without a name all peers are shown.
     """
-    told: Object = {}
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        told.update(await lazy.info.peers(cluster, names))
-        if path is None:
-            lazy.info.show(told, forge.lines(told) or ["no peers"], output)
-        else:
-            lazy.info.show_field(_picked(forge.pick_of_peers, told, path), output)
-
-    lazy.clusters.run(session, work)
-    _end(context, told, exit_code=exit_code)
-
-
-def _picked(pick: Callable[[Object, str], Any], told: Object, path: str) -> Any:
-    try:
-        return pick(told, path)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _end(context: click.Context, told: Object, *, exit_code: bool) -> None:
-    context.exit(int(exit_code and not forge.is_well(told)))
+    told = await lazy.info.peers(side.cluster, names)
+    if path is None:
+        lazy.info.show(told, forge.lines(told) or ["no peers"], output)
+    else:
+        lazy.info.show_field(forge.pick_of_peers, told, path, output)
+    click.get_current_context().exit(int(exit_code and not forge.is_well(told)))

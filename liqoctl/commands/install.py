@@ -1,19 +1,16 @@
 """``liqoctl install``, ``uninstall``, ``version`` and ``get values``."""
 
-import asyncio
 import functools
 import importlib.metadata
-from dataclasses import replace
 from typing import Any, TextIO
 
 import click
 
 from apis import keys
-from apis.objects import Object
 from liqoctl import lazy, options
-from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
-from liqoctl.lazy import Client, Progress
+from liqoctl.forge.manifests import IMAGE, InstallOptions, check_cluster_id
+from liqoctl.lazy import Side
 from liqoctl.options import Session, get
 
 INSTALL_EXAMPLES = options.examples(
@@ -42,11 +39,9 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
     show_envvar=True,
     help="Image of all processes.  [default: the one installed, else pyliqo:VERSION]",
 )
-@click.option(
+@options.pairs(
     "--cluster-labels",
-    type=options.KeyValues(),
-    multiple=True,
-    help="Labels that consumers are told to put on the nodes that stand for this cluster.",
+    "Labels that consumers are told to put on the nodes that stand for this cluster.",
 )
 @click.option(
     "--sharing-percentage",
@@ -80,9 +75,7 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
     help="PEM file of who signs the API server's certificate; it is kept.  [default: the authority "
     "that pods of the cluster are given]",
 )
-@click.option(
-    "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
-)
+@options.timeout("5m")
 @click.option(
     "--dry-run",
     type=click.Choice(["server"]),
@@ -90,14 +83,8 @@ UNINSTALL_EXAMPLES = options.examples("liqoctl uninstall", "liqoctl uninstall --
 )
 @options.OUTPUT
 @options.global_flags
-def install(  # each a flag
-    session: Session,
-    timeout: float,
-    output: str | None,
-    dry_run: str | None,
-    *,
-    enable_resource_enforcement: bool | None,
-    **given: Any,
+def install(
+    session: Session, timeout: float, output: str | None, dry_run: str | None, **given: Any
 ) -> None:
     """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
 
@@ -105,79 +92,40 @@ def install(  # each a flag
     program's own.
     """
     _check_namespace(session)
-    wanted = replace(_wanted(session, **given), is_enforced=enable_resource_enforcement)
-
-    default = f"{forge.IMAGE}:{importlib.metadata.version('pyliqo')}"
-
-    async def rehearse(cluster: Client, _progress: Progress) -> None:
-        async with asyncio.timeout(timeout):
-            lines = await lazy.install.rehearse(cluster, wanted, default_image=default)
-        for line in lines:
-            lazy.output.echo(line)
-
-    async def work(cluster: Client, progress: Progress) -> None:
+    if given["cluster_id"]:
         try:
-            async with asyncio.timeout(timeout):
-                await lazy.install.install(cluster, progress, wanted, default_image=default)
-        except TimeoutError:
-            why_not = await lazy.install.obstacles(cluster)
-            message = f"pyliqo is not available after {timeout:g}s: {why_not}"
-            raise click.ClickException(message) from None
-
+            check_cluster_id(given["cluster_id"])
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--cluster-id") from error
+    flags = ("files", "api_server_url", "api_server_ca")
+    said = _values(*(given.pop(flag) for flag in flags))
+    wanted = InstallOptions(metadata=session.metadata, values=said, **given)
+    default = f"{IMAGE}:{importlib.metadata.version('pyliqo')}"
     if output:  # that needs no cluster
         _, manifests = lazy.install.rendered(wanted, default)
         lazy.output.dump(manifests, output)
-    else:
-        lazy.clusters.run(session, rehearse if dry_run else work, needs_install=False)
+        return
+    do = lazy.install.rehearse if dry_run else lazy.install.install_within
+    work = functools.partial(do, wanted=wanted, default_image=default, timeout_s=timeout)
+    lazy.clusters.run(session, work, needs_install=False)
 
 
-def _wanted(  # noqa: PLR0913  # one argument a flag
-    session: Session,
-    *,
-    cluster_id: str,
-    image: str,
-    cluster_labels: tuple[dict[str, str], ...],
-    sharing_percentage: int | None,
-    files: tuple[dict[str, Any], ...],
-    api_server_url: str,
-    api_server_ca: TextIO | None,
-) -> forge.InstallOptions:
-    if cluster_id:
-        try:
-            forge.check_cluster_id(cluster_id)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="--cluster-id") from error
-    server = {
-        "url": api_server_url,
-        "ca": api_server_ca.read(options.MOST_OF_A_FILE) if api_server_ca else "",
-    }
+def _values(files: tuple[dict[str, Any], ...], url: str, ca: TextIO | None) -> dict[str, Any]:
+    """Return the settings that the flags say, the last word on each."""
+    server = {"url": url, "ca": ca.read(options.MOST_OF_A_FILE) if ca else ""}
     flagged = {name: text for name, text in server.items() if text}
-    last = {"apiServer": flagged} if flagged else {}
-    said = functools.reduce(values.merged, (*files, last))
+    said = functools.reduce(values.merged, (*files, {"apiServer": flagged} if flagged else {}))
     try:
         values.parsed(values.merged({}, said))
     except ValueError as error:
-        given = {
-            "--values": files,
-            "--api-server-url": api_server_url,
-            "--api-server-ca": api_server_ca,
-        }
+        given = {"--values": files, "--api-server-url": url, "--api-server-ca": ca}
         hint = ", ".join(flag for flag, value in given.items() if value)
         raise click.BadParameter(str(error), param_hint=hint) from error
-    return forge.InstallOptions(
-        cluster_id=cluster_id,
-        image=image,
-        node_labels=options.merged_pairs(cluster_labels),
-        sharing_percentage=sharing_percentage,
-        metadata=session.metadata,
-        values=said,
-    )
+    return said
 
 
 @options.command(epilog=UNINSTALL_EXAMPLES)
-@click.option(
-    "--timeout", type=options.Duration(), default="5m", show_default=True, help="How long to wait."
-)
+@options.timeout("5m")
 @options.global_flags
 def uninstall(session: Session, timeout: float) -> None:
     """Remove pyliqo from a cluster, its kinds and settings included.
@@ -185,19 +133,7 @@ def uninstall(session: Session, timeout: float) -> None:
     It is refused while namespaces are offloaded or there are peers.
     """
     _check_namespace(session)
-
-    confirm = functools.partial(options.confirm, session)
-
-    async def work(cluster: Client, progress: Progress) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                await lazy.uninstall.uninstall(
-                    cluster, progress, lazy.uninstall.UninstallOptions(confirm)
-                )
-        except TimeoutError:
-            message = f"not all is gone after {timeout:g}s: run the same command again"
-            raise click.ClickException(message) from None
-
+    work = functools.partial(lazy.uninstall.uninstall, timeout_s=timeout)
     lazy.clusters.run(session, work, needs_install=False)
 
 
@@ -220,18 +156,14 @@ VALUES_EXAMPLES = options.examples("liqoctl get values", "liqoctl get values > v
     show_default=True,
     help="How to print it.",
 )
-@options.global_flags
-def get_values(session: Session, output: str) -> None:
+@options.on_cluster()
+async def get_values(side: Side, output: str) -> None:
     """Show the settings that the installation keeps, as `install --values` reads them.
 
     Reads only. docs/values.md lists all settings.
     """
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        lazy.output.dump([await lazy.install.kept(cluster)], output)
-
-    lazy.clusters.run(session, work)
+    await lazy.clusters.check_installed(side)
+    lazy.output.dump([await lazy.install.kept(side.cluster)], output)
 
 
 # ``liqoctl version`` ------------------------------------------------------------------------------
@@ -250,18 +182,8 @@ def version(session: Session, *, client: bool, output: str) -> None:
     own = importlib.metadata.version("pyliqo")
     if output == "text":
         click.echo(f"Client version: {own}")  # noqa: TID251  # its own words
-    if client and output == "text":
-        return
-
-    told: Object = {"clientVersion": own}
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        if output == "text":
-            await lazy.install.show_versions(cluster, session.namespace)
-        else:
-            told.update(await lazy.install.server_versions(cluster, session.namespace))
-
     if not client:
+        work = functools.partial(lazy.install.show_versions, own=own, form=output)
         lazy.clusters.run(session, work, needs_install=False)
-    if output != "text":
-        lazy.output.dump([told], output)
+    elif output != "text":
+        lazy.output.dump([{"clientVersion": own}], output)

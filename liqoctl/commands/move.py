@@ -8,9 +8,8 @@ import click
 from apis.objects import Key
 from apis.resources import parse_quantity
 from liqoctl import lazy, options
-from liqoctl.forge import move as forge
-from liqoctl.lazy import Client, Progress
-from liqoctl.options import Session
+from liqoctl.forge.move import MoveOptions
+from liqoctl.lazy import Side
 
 
 @options.verb("liqoctl move volume data -n shop --target-node milan")
@@ -18,24 +17,15 @@ def move() -> None:
     """Bring data to another cluster."""
 
 
-class Amount(click.ParamType[str]):
-    """A quantity of Kubernetes, such as ``500m`` or ``128Mi``."""
-
-    name = "quantity"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the quantity as it is written, or fail with what is expected."""
-        try:
-            parse_quantity(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+def _quantity(text: str) -> str:
+    parse_quantity(text)
+    return text
 
 
 def _amount(flag: str, default: str | None, what: str) -> Callable[..., Any]:
     return click.option(
         f"--containers-{flag}",
-        type=Amount(),
+        type=options.Parsed("quantity", _quantity),
         default=default,
         show_default=default is not None,
         help=f"{what} of the pods that copy.",
@@ -63,9 +53,9 @@ EXAMPLES = options.examples(
 @_amount("ram-requests", "64Mi", "Requested memory")
 @_amount("ram-limits", None, "Greatest memory")
 @options.timeout("5m")
-@options.global_flags
-def move_volume(
-    name: str, target_node: str, image: str, timeout: float, session: Session, **amounts: str | None
+@options.on_cluster()
+async def move_volume(
+    side: Side, name: str, target_node: str, image: str, timeout: float, **amounts: str | None
 ) -> None:
     """Move the data of a claim of class liqo to another cluster, while no pod uses it.
 
@@ -74,14 +64,8 @@ def move_volume(
     was. --timeout bounds each wait for a pod or a volume, and not the copying.
     """
     resources = {kind: given for kind in ("requests", "limits") if (given := _given(amounts, kind))}
-
-    async def work(cluster: Client, progress: Progress) -> None:
-        namespace = session.namespace or cluster.access.namespace or "default"
-        wanted = forge.MoveOptions(Key(namespace, name), target_node, image, resources)
-        side = lazy.clusters.Side(cluster, progress)
-        await lazy.move.move(side, wanted, timeout_s=timeout)
-
-    lazy.clusters.run(session, work)
+    wanted = MoveOptions(Key(side.namespace, name), target_node, image, resources)
+    await lazy.move.move(side, wanted, timeout_s=timeout)
 
 
 def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:

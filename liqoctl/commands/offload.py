@@ -1,14 +1,12 @@
 """``liqoctl offload`` and ``liqoctl unoffload``."""
 
-import functools
-from collections.abc import Iterable
+from typing import Any
 
 import click
 
-from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import offloading as forge
-from liqoctl.lazy import Client, Progress
+from liqoctl.lazy import Side
 from liqoctl.options import Session
 
 _NAMES = click.argument(
@@ -80,69 +78,53 @@ OFFLOAD_EXAMPLES = options.examples(
 )
 @click.option("--ns-selector", help="Offload the namespaces with these labels too.")
 @options.switch("--dry-run", help="Only print what would be reflected where.")
-@click.option(
-    "--timeout", type=options.Duration(), default="20s", show_default=True, help="How long to wait."
-)
+@options.timeout("20s")
 @options.OUTPUT
 @options.global_flags
 def offload_namespace(
+    session: Session,
     names: tuple[str, ...],
     ns_selector: str | None,
     timeout: float,
     output: str | None,
-    session: Session,
-    **given: object,
+    **given: Any,
 ) -> None:
     """Offload namespaces: pods in them may run on other clusters.
 
     Makes or updates the NamespaceOffloading of each and waits until the namespaces on the selected
     clusters are there. Of one that exists it changes only what the flags name.
     """
-    is_dry = bool(given.pop("dry_run"))
-    wanted = forge.OffloadOptions(metadata=session.metadata, **given)  # type: ignore[arg-type]  # click's
-    _check(names, ns_selector, wanted)
-
-    chosen = lazy.offload.Chosen(names, ns_selector)
+    is_dry = given.pop("dry_run")
+    wanted = forge.OffloadOptions(metadata=session.metadata, **given)
+    _check(names, ns_selector)
+    if wanted.mapping == "SelectedName" and not wanted.remote_name:
+        raise click.UsageError("SelectedName needs --remote-namespace-name")
+    try:
+        made = [forge.manifest(name, wanted) for name in dict.fromkeys(names) or ("any",)]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--selector") from error
     if wanted.remote_name and not wanted.chosen_name:
         lazy.output.Progress().warning(forge.NAME_IGNORED)
 
-    async def work(cluster: Client, progress: Progress) -> None:
-        made = _manifests(await lazy.offload.namespaces(cluster, chosen), wanted)
+    async def work(side: Side) -> None:
+        found = await lazy.offload.namespaces(side.cluster, names, ns_selector)
+        made = [forge.manifest(name, wanted) for name in found]
         if is_dry:
-            await _would_reflect(cluster, progress, made)
+            await lazy.reflections.show_dry_run(side, made)
         elif output:
             lazy.output.dump(made, output)
         else:
-            fields = wanted.fields()
-            await lazy.offload.offload(cluster, progress, made, fields=fields, timeout_s=timeout)
+            await lazy.offload.offload(side, made, wanted.fields(), timeout)
 
     if output and not is_dry and ns_selector is None:  # by names alone that needs no cluster
-        lazy.output.dump(_manifests(names, wanted), output)
+        lazy.output.dump(made, output)
     else:
         lazy.clusters.run(session, work)
 
 
-def _manifests(names: Iterable[str], wanted: forge.OffloadOptions) -> list[Object]:
-    return [forge.manifest(name, wanted) for name in dict.fromkeys(names)]
-
-
-async def _would_reflect(cluster: Client, progress: Progress, made: Iterable[Object]) -> None:
-    """Print what would be reflected of the namespaces of those NamespaceOffloadings."""
-    for manifest in made:
-        name = manifest["metadata"]["namespace"]
-        progress.info(f"namespace {name}: would be reflected, nothing is changed")
-        lazy.reflections.show(await lazy.reflections.would_be(cluster, manifest))
-
-
-def _check(names: tuple[str, ...], ns_selector: str | None, wanted: forge.OffloadOptions) -> None:
+def _check(names: tuple[str, ...], ns_selector: str | None) -> None:
     if not names and ns_selector is None:
         raise click.UsageError("name a namespace, or give --ns-selector")
-    if wanted.mapping == "SelectedName" and not wanted.remote_name:
-        raise click.UsageError("SelectedName needs --remote-namespace-name")
-    try:
-        forge.manifest("any", wanted)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--selector") from error
 
 
 UNOFFLOAD_EXAMPLES = options.examples(
@@ -159,26 +141,17 @@ UNOFFLOAD_EXAMPLES = options.examples(
 @options.STANDSTILL
 @options.global_flags
 def unoffload_namespace(
-    names: tuple[str, ...],
-    ns_selector: str | None,
-    dry_run: bool,  # noqa: FBT001  # click passes it by name
-    timeout: float,
-    session: Session,
+    session: Session, names: tuple[str, ...], ns_selector: str | None, **given: Any
 ) -> None:
     """Take namespaces back: their twins on other clusters go, with everything in them.
 
     Pods that ran there end, and their owners replace them here. Says what goes and asks first.
     """
-    if not names and ns_selector is None:
-        raise click.UsageError("name a namespace, or give --ns-selector")
+    _check(names, ns_selector)
 
-    confirm = functools.partial(options.confirm, session)
-    removal = lazy.offload.OffloadingRemoval(dry_run=dry_run, confirm=confirm, timeout_s=timeout)
-
-    async def work(cluster: Client, progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        chosen = lazy.offload.Chosen(names, ns_selector)
-        found = await lazy.offload.namespaces(cluster, chosen)
-        await lazy.offload.unoffload(cluster, progress, found, removal)
+    async def work(side: Side) -> None:
+        await lazy.clusters.check_installed(side)
+        found = await lazy.offload.namespaces(side.cluster, names, ns_selector)
+        await lazy.offload.unoffload(side, found, given["timeout"], is_dry=given["dry_run"])
 
     lazy.clusters.run(session, work)

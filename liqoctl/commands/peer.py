@@ -1,5 +1,6 @@
 """``liqoctl authenticate``, ``unauthenticate``, ``peer``, ``unpeer``, ``force unpeer``."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ _BOTH = "--kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig"
 _PROXY = click.option(
     "--proxy-url", default="", help="Proxy through which the consumer reaches the provider."
 )
+_GIVES_UP = "Give {cluster_id} up? Its pods count as lost, and what it keeps stays there."
 _WAIT = options.switch("--wait", default=True, show_default=True, help="Wait until it is done.")
 
 
@@ -63,45 +65,23 @@ def _gateway_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 @options.REPLACE
 @_WAIT
 @options.timeout("2m")
-@options.global_flags
-@options.remote_flags
-def authenticate(session: Session, remote: Session, timeout: float, **given: Any) -> None:
+@options.on_both("authentication")
+async def authenticate(peers: PeerClusters, **given: Any) -> None:
     """Let this cluster, the consumer, sign in to the remote one, its provider.
 
     It may be repeated, and goes on where it was interrupted. What the provider says to it is waited
     for in any case; with --no-wait the kubeconfig that the consumer makes of that is not.
     """
-    how = _how(given, waits=given["wait"])
-
-    async def work(peers: PeerClusters) -> None:
-        await lazy.peer.authenticate(peers, how)
-
-    lazy.peer.run(session, remote, "authentication", timeout, work)
-
-
-def _how(given: dict[str, Any], *, waits: bool = True) -> Any:
-    """Return how the consumer is to get in, as the flags ``given`` say."""
-    return lazy.peer.Authentication(
-        given["proxy_url"],
-        waits=waits,
-        replaces=given["replace"],
-        server=given["provider_server"],
-        pod_networks=given["provider_pod_cidr"],
-    )
+    await lazy.peer.authenticate(peers, lazy.peer.Authentication(**given))
 
 
 @options.command(epilog=options.examples(f"liqoctl unauthenticate {_BOTH}"))
 @_WAIT
 @options.STANDSTILL
-@options.global_flags
-@options.remote_flags
-def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: bool) -> None:
+@options.on_both("unauthentication")
+async def unauthenticate(peers: PeerClusters, *, wait: bool) -> None:
     """Undo authenticate, once no slice needs it."""
-
-    async def work(peers: PeerClusters) -> None:
-        await lazy.peer.unauthenticate(peers, lazy.peer.UnpeerOptions(waits=wait))
-
-    lazy.peer.run(session, remote, "unauthentication", timeout, work)
+    await lazy.peer.unauthenticate(peers, wait=wait)
 
 
 @options.command(
@@ -127,6 +107,7 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 )
 @options.switch(
     "--networking-disabled",
+    expose_value=False,
     help="For command lines of Liqo: the network between the clusters is not pyliqo's.",
 )
 @options.switch(
@@ -141,28 +122,30 @@ def unauthenticate(session: Session, remote: Session, timeout: float, *, wait: b
 @options.PROVIDER_POD_CIDR
 @options.REPLACE
 @options.timeout("10m")
-@options.global_flags
-@options.remote_flags
-def peer(session: Session, remote: Session, timeout: float, **given: Any) -> None:
+@options.on_both("peering")
+async def peer(
+    peers: PeerClusters,
+    resources: dict[str, str],
+    resource_slice_class: str,
+    *,
+    create_resource_slice: bool,
+    create_virtual_node: bool,
+    **given: Any,
+) -> None:
     """Let this cluster, the consumer, use the remote one, its provider.
 
     Authentication, then a slice of the provider's resources, then a virtual node. It may be
     repeated, and goes on where it was interrupted. The other direction is a second peer with the
     kubeconfigs exchanged.
     """
-    named = {name: given[name] for name in ("cpu", "memory", "pods") if given[name]}
-    wanted = lazy.peer.PeerSlice(
-        class_=given["resource_slice_class"],
-        resources={**named, **options.merged_pairs(given["resource"])},
-        is_wanted=given["create_resource_slice"],
-        makes_node=given["create_virtual_node"],
-        left_out=options.left_out(create_virtual_node="makes_node"),
-    )
-
-    async def work(peers: PeerClusters) -> None:
-        await lazy.peer.peer(peers, wanted, _how(given))
-
-    lazy.peer.run(session, remote, "peering", timeout, work)
+    asked = {
+        "class_": resource_slice_class,
+        "resources": resources,
+        "makes_node": create_virtual_node,
+        "left_out": options.left_out(create_virtual_node="makes_node"),
+    }
+    how = lazy.peer.Authentication(**given)
+    await lazy.peer.peer(peers, asked if create_resource_slice else None, how)
 
 
 @options.command(
@@ -178,44 +161,30 @@ def peer(session: Session, remote: Session, timeout: float, **given: Any) -> Non
 @_WAIT
 @options.STANDSTILL
 @options.global_flags
-@options.remote_if_asked
+@options.remote_flags
 def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **given: Any) -> None:
     """Undo peer: delete slices, virtual nodes with their pods, identity and tenant.
 
     Asks first. With --force the provider is not asked: it is given up, and what it keeps is listed.
     """
-    if given["force"]:
-        if not given["remote_cluster_id"]:
+    cluster_id = given.pop("remote_cluster_id")
+    if given.pop("force"):
+        if not cluster_id:
             raise click.UsageError("--force needs --remote-cluster-id: the provider is not asked")
-        _give_up(session, given["remote_cluster_id"], timeout)
+        session.confirm(_GIVES_UP.format(cluster_id=cluster_id))
+        work = functools.partial(lazy.peer.force, provider=cluster_id)
+        lazy.clusters.run(session, work, "unpeering", timeout)
         return
     provider = remote()
-    options.confirm(session, "End the peering? Pods on the provider end, and so do its twins.")
-    end = lazy.peer.UnpeerOptions(
-        waits=given["wait"], deletes_namespaces=given["delete_namespaces"]
-    )
-
-    async def work(peers: PeerClusters) -> None:
-        await lazy.peer.unpeer(peers, end)
-
-    lazy.peer.run(session, provider, "unpeering", timeout, work)
+    session.confirm("End the peering? Pods on the provider end, and so do its twins.")
+    ending = functools.partial(lazy.peer.unpeer, **given)
+    lazy.peer.run(session, provider, "unpeering", timeout, ending)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))
 @click.argument("cluster_id", type=options.CLUSTER_ID, shell_complete=options.names_of("cluster"))
 @options.STANDSTILL
-@options.global_flags
-def force_unpeer(session: Session, cluster_id: str, timeout: float) -> None:
+@options.on_cluster("unpeering", asks=_GIVES_UP)
+async def force_unpeer(side: Side, cluster_id: str) -> None:
     """End the peering with a provider that does not come back; it is not asked."""
-    _give_up(session, cluster_id, timeout)
-
-
-def _give_up(session: Session, provider: str, timeout: float) -> None:
-
-    question = f"Give {provider} up? Its pods count as lost, and what it keeps stays there."
-    options.confirm(session, question)
-
-    async def work(side: Side) -> None:
-        await lazy.peer.force(side, provider)
-
-    lazy.identity.run(session, "unpeering", timeout, work)
+    await lazy.peer.force(side, cluster_id)

@@ -1,5 +1,6 @@
 """``liqoctl cordon|uncordon|drain|activate`` and ``liqoctl set|get sharing``: for providers."""
 
+import functools
 from typing import Any
 
 import click
@@ -7,7 +8,8 @@ import click
 from apis import providerpolicy
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.forge import sharing
+from liqoctl.forge.sharing import SharingOptions
+from liqoctl.lazy import Side
 from liqoctl.options import Session, get
 
 _CONSUMER = click.option(
@@ -49,19 +51,19 @@ def set_() -> None:
 @cordon.command("tenant", epilog=options.examples("liqoctl cordon tenant rome"))
 @click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
-@options.global_flags
-def cordon_tenant(name: str, timeout: float, session: Session) -> None:
+@options.on_cluster("making tenant {name} Cordoned")
+async def cordon_tenant(side: Side, name: str) -> None:
     """Stop taking new slices and new pods of a consumer; running pods stay."""
-    lazy.provider.condition_tenant(session, name, lazy.provider.CORDONED, timeout_s=timeout)
+    await lazy.provider.bring(side, Key(side.session.namespace, name), lazy.provider.CORDONED)
 
 
 @uncordon.command("tenant", epilog=options.examples("liqoctl uncordon tenant rome"))
 @click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
-@options.global_flags
-def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
+@options.on_cluster("uncordoning tenant {name}")
+async def uncordon_tenant(side: Side, name: str) -> None:
     """Uncordon a consumer; warn if it is not cordoned."""
-    lazy.provider.uncordon_tenant(session, name, timeout_s=timeout)
+    await lazy.provider.uncordon_tenant(side, name)
 
 
 @drain.command("tenant", epilog=options.examples("liqoctl drain tenant rome --timeout 10m"))
@@ -70,27 +72,26 @@ def uncordon_tenant(name: str, timeout: float, session: Session) -> None:
     "--force", help="Remove rights and namespaces even if pods are left after the timeout."
 )
 @options.timeout("2m")
-@options.global_flags
-def drain_tenant(name: str, timeout: float, session: Session, *, force: bool) -> None:
+@options.on_cluster(
+    asks="Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
+)
+async def drain_tenant(side: Side, name: str, timeout: float, *, force: bool) -> None:
     """Remove a consumer's pods, then its rights and namespaces.
 
     It is cordoned at once, and evicts its pods as its disruption budgets allow. Where it does not
     in time, it stays cordoned, and the command ends with 1 and says what is left; --force sends
     it away then, whatever it does.
     """
-    question = f"Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
-    options.confirm(session, question)
-
-    lazy.provider.drain_tenant(session, name, timeout_s=timeout, is_forced=force)
+    await lazy.provider.drain_tenant(side, name, timeout, is_forced=force)
 
 
 @activate.command("tenant", epilog=options.examples("liqoctl activate tenant rome"))
 @click.argument("name", type=options.CLUSTER_ID, shell_complete=options.names_of("tenant"))
 @options.timeout("2m")
-@options.global_flags
-def activate_tenant(name: str, timeout: float, session: Session) -> None:
+@options.on_cluster("making tenant {name} Active")
+async def activate_tenant(side: Side, name: str) -> None:
     """Let a consumer back in, whether it was cordoned or drained."""
-    lazy.provider.condition_tenant(session, name, lazy.provider.ACTIVE, timeout_s=timeout)
+    await lazy.provider.bring(side, Key(side.session.namespace, name), lazy.provider.ACTIVE)
 
 
 _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
@@ -100,34 +101,34 @@ _SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 @click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
-@options.global_flags
-def cordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
+@options.on_cluster("cordoning resourceslice {key}")
+async def cordon_resourceslice(side: Side, name: str, consumer: str) -> None:
     """Stop taking new pods of a slice; running pods stay."""
-    lazy.provider.cordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    await lazy.provider.cordon_slice(side, name, consumer)
 
 
 @uncordon.command("resourceslice", epilog=options.examples(f"liqoctl uncordon {_SLICE_EXAMPLE}"))
 @click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
-@options.global_flags
-def uncordon_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
+@options.on_cluster("uncordoning resourceslice {key}")
+async def uncordon_resourceslice(side: Side, name: str, consumer: str) -> None:
     """Take new pods of a slice again, whether it was cordoned or drained."""
-    lazy.provider.uncordon_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    await lazy.provider.uncordon_slice(side, name, consumer)
 
 
 @drain.command("resourceslice", epilog=options.examples(f"liqoctl drain {_SLICE_EXAMPLE}"))
 @click.argument("name", shell_complete=options.names_of("slice"))
 @_CONSUMER
 @options.timeout("2m")
-@options.global_flags
-def drain_resourceslice(name: str, consumer: str, timeout: float, session: Session) -> None:
+@options.on_cluster("draining resourceslice {key}")
+async def drain_resourceslice(side: Side, name: str, consumer: str) -> None:
     """Have the consumer evict the pods of a slice, and wait until they are gone.
 
     The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
     come back.
     """
-    lazy.provider.drain_slice(session, Key(session.namespace, name), consumer, timeout_s=timeout)
+    await lazy.provider.drain_slice(side, name, consumer)
 
 
 SHARING_EXAMPLES = options.examples(
@@ -145,15 +146,8 @@ SHARING_EXAMPLES = options.examples(
     type=click.IntRange(0, 100),
     help="Percent of what is free that slices of class shared get.",
 )
-@click.option(
-    "--resource", type=options.KeyValues(), multiple=True, help="Percent of one resource."
-)
-@click.option(
-    "--limits",
-    type=options.Amounts(),
-    multiple=True,
-    help="The most that is granted in all, of any class.",
-)
+@options.pairs("--resource", "Percent of one resource.")
+@options.pairs("--limits", "The most that is granted in all, of any class.", options.AMOUNTS)
 @click.option(
     "--rounding",
     type=click.Choice([providerpolicy.AT_LEAST_ONE, providerpolicy.DOWN]),
@@ -166,18 +160,13 @@ def set_sharing(session: Session, output: str | None, **given: Any) -> None:
 
     It is written to a ProviderPolicy, and holds at once.
     """
-    wanted = sharing.SharingOptions(
-        tenant=given["tenant"],
-        percentage=given["percentage"],
-        by_resource=_percents(options.merged_pairs(given["resource"])),
-        rounding=given["rounding"],
-        limits=options.merged_pairs(given["limits"]),
-    )
-    if wanted == sharing.SharingOptions(tenant=wanted.tenant):
+    wanted = SharingOptions(by_resource=_percents(given.pop("resource")), **given)
+    if wanted == SharingOptions(tenant=wanted.tenant):
         raise click.UsageError(
             "say what to set: --sharing-percentage, --resource, --limits or --rounding"
         )
-    lazy.provider.set_sharing(session, wanted, output)
+    work = functools.partial(lazy.provider.set_sharing, wanted=wanted, output=output)
+    lazy.clusters.run(session, work)
 
 
 def _percents(given: dict[str, str]) -> dict[str, int]:
@@ -191,7 +180,7 @@ def _percents(given: dict[str, str]) -> dict[str, int]:
     "sharing", epilog=options.examples("liqoctl get sharing", "liqoctl get sharing -o json")
 )
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print JSON or YAML.")
-@options.global_flags
-def get_sharing(session: Session, output: str | None) -> None:
+@options.on_cluster()
+async def get_sharing(side: Side, output: str | None) -> None:
     """Show what is shared with each consumer, and what that comes to now. Reads only."""
-    lazy.provider.get_sharing(session, output)
+    await lazy.provider.get_sharing(side, output)

@@ -9,6 +9,7 @@ from apis import keys, slices
 from apis.objects import Key
 from liqoctl import lazy, options
 from liqoctl.forge import resourceslice as forge
+from liqoctl.lazy import Side
 from liqoctl.options import Session, create, delete, get
 
 CREATE_EXAMPLES = options.examples(
@@ -35,22 +36,22 @@ CREATE_EXAMPLES = options.examples(
 @options.OUTPUT
 @options.global_flags
 def create_resourceslice(
-    name: str, session: Session, timeout: float, output: str | None, **given: Any
+    session: Session, timeout: float, output: str | None, *, no_virtual_node: bool, **given: Any
 ) -> None:
     """Ask a provider for resources, and make a virtual node of what it grants."""
-    named = {each: given[each] for each in ("cpu", "memory", "pods") if given[each]}
+    left_out = options.left_out(class_="class_", no_virtual_node="makes_node")
     wanted = forge.SliceOptions(
-        name=name,
         namespace=session.namespace,
-        cluster_id=given["remote_cluster_id"],
-        class_=given["class_"],
-        resources={**named, **options.merged_pairs(given["resource"])},
-        makes_node=not given["no_virtual_node"],
+        makes_node=not no_virtual_node,
         metadata=session.metadata,
-        left_out=options.left_out(class_="class_", no_virtual_node="makes_node"),
+        left_out=left_out,
+        **given,
     )
-
-    lazy.resourceslice.create(session, wanted, timeout_s=timeout, output=output)
+    if output:  # that needs no cluster
+        lazy.output.dump([forge.manifest(wanted)], output)
+    else:
+        work = functools.partial(lazy.resourceslice.create, wanted=wanted, timeout_s=timeout)
+        lazy.clusters.run(session, work)
 
 
 @delete.command(
@@ -58,16 +59,13 @@ def create_resourceslice(
 )
 @click.argument("name", shell_complete=options.names_of("slice"))
 @options.STANDSTILL
-@options.global_flags
-def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
+@options.on_cluster()
+async def delete_resourceslice(side: Side, name: str, timeout: float) -> None:
     """Delete a slice: its virtual nodes are drained first.
 
     It is looked for in all namespaces, unless -n says in which.
     """
-    deletion = lazy.resourceslice.SliceDeletion(
-        functools.partial(options.confirm, session), timeout
-    )
-    lazy.resourceslice.delete(session, Key(session.namespace, name), deletion)
+    await lazy.resourceslice.delete(side, Key(side.session.namespace, name), timeout)
 
 
 @get.command(
@@ -78,12 +76,10 @@ def delete_resourceslice(name: str, timeout: float, session: Session) -> None:
 )
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("slice"))
 @options.shown
-@options.global_flags
-def get_resourceslice(
-    names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
-) -> None:
+@options.on_cluster()
+async def get_resourceslice(side: Side, names: tuple[str, ...], how: Any) -> None:
     """Show slices: those that this cluster consumes, and those that it provides."""
-    lazy.resourceslice.show(session, keys.RESOURCE_SLICE, names, lazy.output.Shown(output, in_all))
+    await lazy.resourceslice.show(side, keys.RESOURCE_SLICE, names, how)
 
 
 @get.command("virtualnode", epilog=options.examples("liqoctl get virtualnode -o json"))
@@ -91,9 +87,7 @@ def get_resourceslice(
     "names", metavar="[NAME]...", nargs=-1, shell_complete=options.names_of("virtual node")
 )
 @options.shown
-@options.global_flags
-def get_virtualnode(
-    names: tuple[str, ...], session: Session, output: str | None, *, in_all: bool
-) -> None:
+@options.on_cluster()
+async def get_virtualnode(side: Side, names: tuple[str, ...], how: Any) -> None:
     """Show virtual nodes, and the slices that they live on."""
-    lazy.resourceslice.show(session, keys.VIRTUAL_NODE, names, lazy.output.Shown(output, in_all))
+    await lazy.resourceslice.show(side, keys.VIRTUAL_NODE, names, how)

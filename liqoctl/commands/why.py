@@ -4,8 +4,7 @@ import click
 
 from apis.objects import Key
 from liqoctl import lazy, options
-from liqoctl.lazy import Client, Progress
-from liqoctl.options import Session
+from liqoctl.lazy import Side
 
 
 @options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo")
@@ -26,8 +25,8 @@ POD_EXAMPLES = options.examples(
 @why.command("pod", epilog=POD_EXAMPLES)
 @click.argument("name", shell_complete=options.names_of("pod"))
 @options.TEXT_OUTPUT
-@options.global_flags
-def why_pod(name: str, output: str, session: Session) -> None:
+@options.on_cluster()
+async def why_pod(side: Side, name: str, output: str) -> None:
     """Explain why a pod runs where it does, waits, or was refused.
 
     Tells how its namespace is offloaded, which nodes match the pod now and what keeps it off the
@@ -37,12 +36,7 @@ def why_pod(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the pod or a refusal is found, else 1.
     """
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        namespace = session.namespace or cluster.access.namespace or "default"
-        lazy.why.show(await lazy.why.pod(cluster, Key(namespace, name)), output)
-
-    lazy.clusters.run(session, work)
+    lazy.why.show(await lazy.why.pod(side.cluster, Key(side.namespace, name)), output)
 
 
 NAMESPACE_EXAMPLES = options.examples(
@@ -54,8 +48,8 @@ NAMESPACE_EXAMPLES = options.examples(
 @why.command("namespace", epilog=NAMESPACE_EXAMPLES)
 @click.argument("name", shell_complete=options.names_of("namespace"))
 @options.TEXT_OUTPUT
-@options.global_flags
-def why_namespace(name: str, output: str, session: Session) -> None:
+@options.on_cluster()
+async def why_namespace(side: Side, name: str, output: str) -> None:
     """Explain how a namespace is offloaded: to which clusters, and what is wrong.
 
     Tells strategy, selector and phase, the reason of each cluster, which nodes its pods may go to,
@@ -63,9 +57,5 @@ def why_namespace(name: str, output: str, session: Session) -> None:
 
     Exit status: 0 when the namespace is found, else 1.
     """
-
-    async def work(cluster: Client, _progress: Progress) -> None:
-        await lazy.clusters.check_installed(cluster, session)
-        lazy.why.show(await lazy.why.namespace(cluster, name), output)
-
-    lazy.clusters.run(session, work)
+    await lazy.clusters.check_installed(side)
+    lazy.why.show(await lazy.why.namespace(side.cluster, name), output)

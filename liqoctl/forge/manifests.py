@@ -81,10 +81,10 @@ class InstallOptions:
 
     cluster_id: str = ""
     image: str = ""
-    node_labels: Mapping[str, str] = field(default_factory=dict)
+    cluster_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that this cluster, as a provider, suggests for the nodes of its consumers."""
     sharing_percentage: int | None = None
-    is_enforced: bool | None = None
+    enable_resource_enforcement: bool | None = None
     """Whether consumers are kept to what their slices were granted."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
@@ -114,7 +114,7 @@ def customised(manifests: Iterable[Object], wanted: InstallOptions) -> list[Obje
     make one, and keep it.
     """
     made = [_with_image(obj, wanted.image) if wanted.image else obj for obj in manifests]
-    if wanted.is_enforced is False:
+    if wanted.enable_resource_enforcement is False:
         made = [_without_enforcement(obj) for obj in made]
     added = [cluster_id(wanted.cluster_id)] if wanted.cluster_id else []
     if found := policy(wanted):
@@ -171,8 +171,8 @@ def policy(wanted: InstallOptions) -> Object | None:
     if wanted.sharing_percentage is not None:
         spec["sharing"] = {"percentage": wanted.sharing_percentage}
         spec["resourceSliceClasses"] = {"default": slices.SHARED_CLASS}
-    if wanted.node_labels:
-        spec["nodeLabels"] = dict(wanted.node_labels)
+    if wanted.cluster_labels:
+        spec["nodeLabels"] = dict(wanted.cluster_labels)
     return objects.named(keys.PROVIDER_POLICY, DEFAULT_POLICY, spec=spec) if spec else None
 
 

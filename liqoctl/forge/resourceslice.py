@@ -6,7 +6,7 @@ Source: docs/parity.md § 1.8, 7.6.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from apis import keys, objects, ownership, resources, slices
+from apis import keys, naming, objects, ownership, resources, slices
 from apis.objects import Key, Object
 from liqoctl.forge import peering
 
@@ -24,19 +24,25 @@ class SliceOptions:
 
     name: str
     namespace: str
-    cluster_id: str
+    remote_cluster_id: str
     class_: str = slices.DEFAULT_CLASS
+    """Empty: as it is, else the default one."""
     resources: Mapping[str, str] = field(default_factory=dict)
     makes_node: bool = True
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
     """The fields above that no flag names, but have their defaults."""
 
+    @property
+    def where(self) -> Key:
+        """By default it is in the namespace that the peering's objects are in by default."""
+        return Key(self.namespace or naming.tenant_namespace(self.remote_cluster_id), self.name)
+
 
 def named(wanted: SliceOptions) -> Object:
     """Return of the ResourceSlice ``wanted`` what flags name: all that is changed of one."""
     made = manifest(wanted)
-    if "class_" in wanted.left_out:
+    if "class_" in wanted.left_out or not wanted.class_:
         del made["spec"]["class"]
     if "makes_node" in wanted.left_out:
         del made["metadata"]["annotations"][keys.CREATE_VIRTUAL_NODE]
@@ -44,12 +50,12 @@ def named(wanted: SliceOptions) -> Object:
 
 
 def manifest(wanted: SliceOptions) -> Object:
-    spec: Object = {"class": wanted.class_}
+    spec: Object = {"class": wanted.class_ or slices.DEFAULT_CLASS}
     if wanted.resources:
         spec["resources"] = dict(wanted.resources)
-    key = Key(wanted.namespace, wanted.name)
+    behind, makes_node = wanted.remote_cluster_id, wanted.makes_node
     return peering.resource_slice(
-        key, wanted.cluster_id, spec, wanted.metadata, makes_node=wanted.makes_node
+        wanted.where, behind, spec, wanted.metadata, makes_node=makes_node
     )
 
 

@@ -4,7 +4,7 @@ Source: docs/parity.md § 1.3, 4.7, 7.6.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from apis import keys, naming, objects, offloading, slices
@@ -16,41 +16,50 @@ _CLASSES: Final = ("storageClasses", "ingressClasses", "loadBalancerClasses")
 
 @dataclass(frozen=True)
 class VirtualNodeOptions:
-    """What the flags say."""
+    """What the flags say, each by its name."""
 
     name: str
     namespace: str
-    cluster_id: str
+    remote_cluster_id: str
     create_node: bool = True
     disable_network_check: bool = False
-    kubeconfig_secret: str = ""
-    slice_name: str = ""
-    template: Key | None = None
+    kubeconfig_secret_name: str | None = None
+    resource_slice_name: str | None = None
+    vk_options_template: Key | None = None
     hard: Mapping[str, str] = field(default_factory=dict)
-    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By field: ``storageClasses``, ``ingressClasses``, ``loadBalancerClasses``."""
+    """``cpu``, ``memory``, ``pods`` and what ``resource`` says."""
+    storage_classes: Sequence[str] = ()
+    ingress_classes: Sequence[str] = ()
+    load_balancer_classes: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    runtime_class: str = ""
+    runtime_class_name: str = ""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels and annotations that all objects get."""
     left_out: frozenset[str] = frozenset()
     """The fields of the spec, and the resources, that no flag names, but have their defaults."""
 
     @property
+    def where(self) -> Key:
+        """By default it is in the namespace that the peering's objects are in by default."""
+        return Key(self.namespace or naming.tenant_namespace(self.remote_cluster_id), self.name)
+
+    @property
     def whole(self) -> Collection[str]:
-        """Return the fields that are a slice's where one is named: nothing of before stays."""
-        return ("resourceQuota.hard",) if self.slice_name else ()
+        """The fields that are a slice's where one is named: nothing of before stays."""
+        return ("resourceQuota.hard",) if self.resource_slice_name else ()
 
 
 def from_flags(wanted: VirtualNodeOptions) -> Object:
     """Return the VirtualNode whose resources and classes the flags give."""
-    spec = _spec(wanted, {"name": wanted.kubeconfig_secret})
-    spec["resourceQuota"] = {"hard": dict(wanted.hard)}
-    for name in _CLASSES:
-        if wanted.classes.get(name):
-            spec[name] = _classes(name, wanted.classes[name])
-    return _virtual_node(wanted, spec)
+    spec = _spec(wanted, wanted.kubeconfig_secret_name or "", wanted.hard)
+    classes = (wanted.storage_classes, wanted.ingress_classes, wanted.load_balancer_classes)
+    for name, given in zip(_CLASSES, classes, strict=True):
+        if given:
+            key = f"{name.removesuffix('Classes')}ClassName"
+            first, *others = given
+            spec[name] = [{key: first, "default": True}, *({key: other} for other in others)]
+    return _virtual_node(wanted, spec, wanted.node_selector)
 
 
 def named(made: Object, wanted: VirtualNodeOptions) -> Object:
@@ -59,7 +68,7 @@ def named(made: Object, wanted: VirtualNodeOptions) -> Object:
     del spec["labels"]
     if wanted.labels:
         spec["labels"] = dict(wanted.labels)
-    if not wanted.slice_name:
+    if not wanted.resource_slice_name:
         hard = made["spec"]["resourceQuota"]["hard"].items()
         spec["resourceQuota"] = {
             "hard": {name: amount for name, amount in hard if name not in wanted.left_out}
@@ -101,11 +110,11 @@ def from_slice(
     if not status.get("resources"):
         where = objects.key_of(resource_slice)
         raise ValueError(f"resourceslice {where} has no resources granted yet: wait, then retry")
-    spec = _spec(wanted, {"name": f"kubeconfig-resourceslice-{wanted.slice_name}"})
-    spec["resourceQuota"] = {"hard": slices.granted(resource_slice)}
+    secret = f"kubeconfig-resourceslice-{wanted.resource_slice_name}"
+    spec = _spec(wanted, secret, slices.granted(resource_slice))
     spec |= {name: status.get(name) or [] for name in _CLASSES}
     selector = {**(status.get("nodeSelector") or {}), **wanted.node_selector}
-    made = _virtual_node(replace(wanted, node_selector=selector), spec)
+    made = _virtual_node(wanted, spec, selector)
     suggested = slices.suggested(status.get("nodeLabels") or {}, allowed)
     offered = {name: value for name, value in suggested.items() if name not in wanted.labels}
     if offered:
@@ -114,43 +123,29 @@ def from_slice(
     return made
 
 
-def _spec(wanted: VirtualNodeOptions, secret: Object) -> Object:
+def _spec(wanted: VirtualNodeOptions, secret: str, hard: Mapping[str, str]) -> Object:
     spec: Object = {
-        "clusterID": wanted.cluster_id,
+        "clusterID": wanted.remote_cluster_id,
         "createNode": wanted.create_node,
         "disableNetworkCheck": wanted.disable_network_check,
-        "kubeconfigSecretRef": secret,
+        "kubeconfigSecretRef": {"name": secret},
     }
-    if wanted.template:
-        namespace, name = wanted.template
+    if wanted.vk_options_template:
+        namespace, name = wanted.vk_options_template
         spec["vkOptionsTemplateRef"] = {"name": name, "namespace": namespace}
-    return spec
+    return spec | {"resourceQuota": {"hard": dict(hard)}}
 
 
-def _virtual_node(wanted: VirtualNodeOptions, spec: Object) -> Object:
-    spec["labels"] = {**wanted.labels, keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
-    patch: Object = {"nodeSelector": dict(wanted.node_selector)} if wanted.node_selector else {}
-    if wanted.runtime_class:
-        patch["runtimeClassName"] = wanted.runtime_class
-    if patch:
+def _virtual_node(
+    wanted: VirtualNodeOptions, spec: Object, node_selector: Mapping[str, str]
+) -> Object:
+    behind = {keys.REMOTE_CLUSTER_ID: wanted.remote_cluster_id}
+    patch = {"nodeSelector": {**node_selector}, "runtimeClassName": wanted.runtime_class_name}
+    spec["labels"] = {**wanted.labels, **behind}
+    if patch := {name: said for name, said in patch.items() if said}:
         spec["offloadingPatch"] = patch
-    labels = {**wanted.metadata.get("labels", {}), keys.REMOTE_CLUSTER_ID: wanted.cluster_id}
-    where = Key(wanted.namespace, wanted.name)
-    return manifests.made(keys.VIRTUAL_NODE, where, spec, {**wanted.metadata, "labels": labels})
-
-
-def _classes(name: str, given: Sequence[str]) -> list[Object]:
-    """Return the entries of ``given``, the first of which is the default."""
-    key = f"{name.removesuffix('Classes')}ClassName"
-    return [
-        {key: class_, "default": True} if index == 0 else {key: class_}
-        for index, class_ in enumerate(given)
-    ]
-
-
-def in_tenant_namespace(wanted: VirtualNodeOptions) -> VirtualNodeOptions:
-    """Return ``wanted`` in the namespace that the peering's objects are in by default."""
-    return replace(wanted, namespace=naming.tenant_namespace(wanted.cluster_id))
+    metadata = {**wanted.metadata, "labels": {**wanted.metadata.get("labels", {}), **behind}}
+    return manifests.made(keys.VIRTUAL_NODE, wanted.where, spec, metadata)
 
 
 def is_ready(node: Object | None, cluster_id: str) -> bool:

@@ -46,6 +46,7 @@ from kube.credentials import Access
 from kube.errors import KubeError
 from kube.events import EventRecorder
 from liqoctl.clusters import Side
+from liqoctl.options import Session
 from liqoctl.output import Progress
 from tests import signers
 from tests.controllers.support import ensure_namespace, live_lister
@@ -356,10 +357,11 @@ class World:
         """Return both, as the kubeconfigs of their administrators lead to them."""
         for one in (self.rome, self.milan):
             vars(one.fake)["access"] = Access(f"https://{one.name}:6443", None)
-        made = (
-            Side(cast("ClusterClient", one.fake), Progress()) for one in (self.rome, self.milan)
+        session = Session(skip_confirm=True)
+        consumer, provider = (
+            Side(cast("ClusterClient", one.fake), Progress(), "", session)
+            for one in (self.rome, self.milan)
         )
-        consumer, provider = made
         return consumer, provider
 
 

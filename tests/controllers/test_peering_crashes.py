@@ -20,7 +20,6 @@ from apis.objects import Key, Object, named
 from liqoctl import peer, provider, virtualnode
 from liqoctl.forge import peering as forge
 from liqoctl.forge.virtualnode import VirtualNodeOptions
-from liqoctl.peer import UnpeerOptions
 from tests.controllers.peers import OWN_RIGHTS, World, differing
 from tests.controllers.support import ensure_namespace, offloading
 
@@ -33,11 +32,11 @@ MOST: Final = 40
 async def lived(world: World) -> tuple[Object, Object]:
     """Return what there is while both are peered, and after."""
     async with asyncio.timeout(300), world.working():
-        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
+        peers = await peer.meet(*world.sides())
         await peer.authenticate(peers)
         await world.settled()
         during = world.state()
-        await peer.unauthenticate(peers, UnpeerOptions())
+        await peer.unauthenticate(peers)
         await world.settled()
         return during, world.state()
 
@@ -45,13 +44,13 @@ async def lived(world: World) -> tuple[Object, Object]:
 async def lived_whole(world: World) -> tuple[Object, Object]:
     """Return what there is while rome uses milan for a namespace, and after all of that."""
     async with asyncio.timeout(300), world.working():
-        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
+        peers = await peer.meet(*world.sides())
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
-        await peer.peer(peers, peer.PeerSlice(resources={"cpu": "1"}))
+        await peer.peer(peers, {"resources": {"cpu": "1"}})
         await world.settled()
         during = world.state()
-        await peer.unpeer(peers, UnpeerOptions())
+        await peer.unpeer(peers)
         await world.settled()
         return during, world.state()
 
@@ -136,8 +135,8 @@ async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_ac
     async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
         await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
-        peers = await peer.meet(*world.sides(), ("liqo", "liqo"), {})
-        await peer.peer(peers, peer.PeerSlice(resources={"cpu": "1"}))
+        peers = await peer.meet(*world.sides())
+        await peer.peer(peers, {"resources": {"cpu": "1"}})
         await world.settled()
         before = world.state()
         tenant = Key("liqo-tenant-rome", "rome")
@@ -166,13 +165,14 @@ async def test_a_virtual_node_of_a_kubeconfig_comes_up_as_a_node_and_goes_with_i
         await world.settled()
         before = world.state()
         hard = {"cpu": "2", "memory": "4Gi", "pods": "110"}
-        wanted = VirtualNodeOptions("milan", "", "milan", kubeconfig_secret=key.name, hard=hard)
+        wanted = VirtualNodeOptions(
+            "milan", "", "milan", kubeconfig_secret_name=key.name, hard=hard
+        )
 
-        await virtualnode.create(rome.cluster, rome.progress, wanted, timeout_s=300)
+        await virtualnode.create(rome, wanted, 300)
 
         assert await rome.cluster.get_live(keys.NODE, Key("", "milan"))
         where = Key("liqo-tenant-milan", "milan")
-        how = virtualnode.NodeDeletion(lambda _: None, timeout_s=300)
-        await virtualnode.delete(rome.cluster, rome.progress, where, how)
+        await virtualnode.delete(rome, where, 300)
         await world.settled()
         assert differing(world.state(), before) == {}

@@ -5,7 +5,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -426,8 +426,8 @@ def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
     @options.command()
     @options.global_flags
     @options.remote_flags
-    def show(session: options.Session, remote: options.Session) -> None:
-        seen.extend((session, remote))
+    def show(session: options.Session, remote: Callable[[], options.Session]) -> None:
+        seen.extend((session, remote()))
 
     lines = (
         "-n liqo2 --kubeconfig a --context b --cluster c --user d --remote-context e",

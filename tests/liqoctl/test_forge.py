@@ -181,7 +181,7 @@ def test_of_a_slice_that_is_there_only_what_flags_name_is_changed() -> None:
     wanted = resourceslice.SliceOptions(
         name=key.name,
         namespace=key.namespace,
-        cluster_id="milan",
+        remote_cluster_id="milan",
         left_out=frozenset({"class_", "makes_node"}),
     )
     existing = resourceslice.manifest(dataclasses.replace(wanted, class_="gold", makes_node=False))
@@ -242,7 +242,10 @@ def test_a_policy_of_reflection_is_an_annotation_beside_others() -> None:
 
 
 WANTED = virtualnode.VirtualNodeOptions(
-    name="milan", namespace="liqo-tenant-milan", cluster_id="milan", slice_name="pool"
+    name="milan",
+    namespace="liqo-tenant-milan",
+    remote_cluster_id="milan",
+    resource_slice_name="pool",
 )
 
 
@@ -254,8 +257,8 @@ HOSTILE = {
 OF_FLAGS = virtualnode.VirtualNodeOptions(
     name="milan",
     namespace="liqo-tenant-milan",
-    cluster_id="milan",
-    kubeconfig_secret="s",  # noqa: S106  # a name
+    remote_cluster_id="milan",
+    kubeconfig_secret_name="s",  # noqa: S106  # a name
     hard={"cpu": "2", "memory": "4Gi", "pods": "110"},
     left_out=frozenset({"createNode", "disableNetworkCheck", "cpu", "memory", "pods"}),
 )
@@ -275,8 +278,8 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
     wanted = virtualnode.VirtualNodeOptions(
         name="pool",
         namespace="liqo-tenant-milan",
-        cluster_id="milan",
-        slice_name="pool",
+        remote_cluster_id="milan",
+        resource_slice_name="pool",
         hard={"cpu": "1"},
         labels={"ours": "1"},
     )
@@ -304,7 +307,7 @@ def test_a_virtual_node_from_a_slice_takes_what_was_granted() -> None:
 TENANT: Final = "liqo-tenant-cool-firefly"
 BLOCKS: Final = Path(__file__).parents[1] / "documents" / "objects"
 OF_A_SLICE: Final = virtualnode.VirtualNodeOptions(
-    name="mynode", namespace=TENANT, cluster_id="cool-firefly", slice_name="mypool"
+    name="mynode", namespace=TENANT, remote_cluster_id="cool-firefly", resource_slice_name="mypool"
 )
 
 
@@ -317,7 +320,9 @@ def block(name: str) -> Object:
 
 
 def test_what_is_printed_of_a_slice_is_the_block_of_the_documents() -> None:
-    wanted = resourceslice.SliceOptions(name="mypool", namespace=TENANT, cluster_id="cool-firefly")
+    wanted = resourceslice.SliceOptions(
+        name="mypool", namespace=TENANT, remote_cluster_id="cool-firefly"
+    )
 
     assert resourceslice.manifest(wanted) == block("mypool.yaml")
 
@@ -335,8 +340,8 @@ def test_what_is_printed_of_a_virtual_node_is_the_block_of_the_documents() -> No
     }
     of_a_secret = dataclasses.replace(
         OF_A_SLICE,
-        slice_name="",
-        kubeconfig_secret="kubeconfig-resourceslice-mypool",  # noqa: S106  # its name
+        resource_slice_name="",
+        kubeconfig_secret_name="kubeconfig-resourceslice-mypool",  # noqa: S106  # its name
         hard={"cpu": "2", "memory": "4Gi", "pods": "110"},
         labels={"liqo.io/provider": "kubeadm"},
     )
@@ -357,9 +362,11 @@ def test_a_slice_without_a_grant_is_refused() -> None:
 
 
 def test_where_the_objects_of_a_peering_are() -> None:
-    elsewhere = virtualnode.VirtualNodeOptions(name="milan", namespace="", cluster_id="milan")
+    elsewhere = virtualnode.VirtualNodeOptions(
+        name="milan", namespace="", remote_cluster_id="milan"
+    )
 
-    assert virtualnode.in_tenant_namespace(elsewhere).namespace == "liqo-tenant-milan"
+    assert elsewhere.where.namespace == "liqo-tenant-milan"
 
 
 @pytest.mark.parametrize(
@@ -384,7 +391,7 @@ def test_a_node_is_ready_when_it_says_so(*, node: Object | None, ready: bool) ->
 
 def test_the_template_names_its_namespace() -> None:
     given = virtualnode.VirtualNodeOptions(
-        name="m", namespace="n", cluster_id="c", template=Key("liqo", "other")
+        name="m", namespace="n", remote_cluster_id="c", vk_options_template=Key("liqo", "other")
     )
 
     spec = virtualnode.from_flags(given)["spec"]

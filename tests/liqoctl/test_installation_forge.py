@@ -51,7 +51,7 @@ def test_flags_add_image_name_policy_and_labels() -> None:
     wanted = manifests.InstallOptions(
         cluster_id="rome",
         image="registry.example/pyliqo:1",
-        node_labels={"region": "europe"},
+        cluster_labels={"region": "europe"},
         sharing_percentage=70,
         metadata={"labels": {"team": "a"}},
     )
@@ -80,14 +80,19 @@ def test_flags_add_image_name_policy_and_labels() -> None:
 def test_enforcement_is_switched_off_where_processes_have_it_and_kept_so() -> None:
     as_they_are = documents.everything()
 
-    made = manifests.customised(as_they_are, manifests.InstallOptions(is_enforced=False))
+    made = manifests.customised(
+        as_they_are, manifests.InstallOptions(enable_resource_enforcement=False)
+    )
 
     differ = [obj for obj, was in zip(made, as_they_are, strict=True) if obj != was]
     assert [key_of(obj).name for obj in differ] == ["liqo-webhook", "liqo-controller-manager"]
     assert [manifests.is_enforced(obj) for obj in differ] == [False, False]
     assert all(map(manifests.is_enforced, documents.of_kind("Deployment")))
     assert (
-        manifests.customised(as_they_are, manifests.InstallOptions(is_enforced=True)) == as_they_are
+        manifests.customised(
+            as_they_are, manifests.InstallOptions(enable_resource_enforcement=True)
+        )
+        == as_they_are
     )
 
 

@@ -21,9 +21,10 @@ from kube.client import ClusterClient
 from kube.errors import BusyError
 from liqoctl import install as installing
 from liqoctl import peer as peering
+from liqoctl.clusters import Side
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.output import Progress
-from liqoctl.peer import PeerClusters, PeerSlice, UnpeerOptions
+from liqoctl.peer import PeerClusters
 from tests.controllers.peers import World, differing, lasting
 from tests.controllers.support import ensure_namespace, offloading
 from tests.fakes import FakeCluster
@@ -91,7 +92,7 @@ class Breaking:
 
 
 Command = Callable[[PeerClusters], Awaitable[None]]
-SLICE: Final = PeerSlice(resources={"cpu": "1"})
+SLICE: Final = {"resources": {"cpu": "1"}}
 
 
 async def authenticate(peers: PeerClusters) -> None:
@@ -103,7 +104,7 @@ async def peer(peers: PeerClusters) -> None:
 
 
 async def unpeer(peers: PeerClusters) -> None:
-    await peering.unpeer(peers, UnpeerOptions())
+    await peering.unpeer(peers)
 
 
 async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
@@ -119,7 +120,7 @@ async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
         )
 
     async def whole() -> None:
-        await command(await peering.meet(*sides, ("liqo", "liqo"), {}))
+        await command(await peering.meet(*sides))
 
     await ended(whole(), fuse)
 
@@ -225,8 +226,8 @@ def _rolled_out(deployment: Object) -> Object:
 async def install(fake: FakeCluster, fuse: Fuse | None = None) -> Object:
     """Install as far as ``fuse`` lets it; return what there is then."""
     cluster = cast("ClusterClient", Breaking(cast("Any", fake), fuse) if fuse else fake)
-    wanted, quiet = InstallOptions(cluster_id="rome"), Progress()
-    whole = installing.install(cluster, quiet, wanted, default_image="pyliqo:1")
+    wanted = InstallOptions(cluster_id="rome")
+    whole = installing.install(Side(cluster, Progress()), wanted, default_image="pyliqo:1")
     await ended(whole, fuse)
     return {f"{kind} {key}": lasting(obj) for (kind, key), obj in fake.everything().items()}
 

@@ -235,7 +235,7 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
     await fake.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
-        await peer_.meet(side(fake), side(fake), ("liqo", "liqo"), {})
+        await peer_.meet(side(fake), side(fake))
 
 
 @pytest.mark.parametrize("named_in", ["for-rome", "", "of-somebody-else"])
@@ -267,7 +267,7 @@ async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> 
     refused = tenant("False", observed=applied["metadata"].get("generation"))["status"]
     refused["authParams"] = {}
 
-    asked = asyncio.create_task(identity_.identity(side(fake), "rome", "", "liqo", {}))
+    asked = asyncio.create_task(identity_.identity(side(fake), "rome", ""))
     async with asyncio.timeout(300):
         while not fake.requests["watch", "tenants"]:
             assert not asked.done()

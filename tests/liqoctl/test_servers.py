@@ -132,7 +132,7 @@ async def peers() -> PeerClusters:
     space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
     await rome.create(keys.NAMESPACE, space)
     here, there = (Side(cast("ClusterClient", each), Progress()) for each in (rome, milan))
-    return PeerClusters(here, there, "rome", "milan", "liqo", {})
+    return PeerClusters(here, there, "rome", "milan")
 
 
 def tenant(server: str, proxy: str = "") -> Object:
@@ -153,7 +153,7 @@ async def test_a_provider_that_announces_another_server_and_proxy_is_refused(ser
     evil = tenant(server, "http://169.254.169.254:80")
 
     with pytest.raises(click.ClickException, match="refused") as refused:
-        await peer.sign_in(both, evil, Authentication(waits=False))
+        await peer.sign_in(both, evil, Authentication(wait=False))
 
     assert server in refused.value.message
     assert KNOWN in refused.value.message
@@ -167,16 +167,16 @@ async def test_without_a_terminal_the_flag_to_type_is_told(
     both, other = await peers(), "https://203.0.113.9:6443"
 
     with pytest.raises(click.UsageError) as asked:
-        await peer.sign_in(both, tenant(other), Authentication(waits=False))
+        await peer.sign_in(both, tenant(other), Authentication(wait=False))
 
     assert asked.value.exit_code == 2
     assert f"--provider-server={other}" in asked.value.message
     assert KNOWN in asked.value.message
     assert await stored(both) == []
 
-    named_ = Authentication(waits=False, server=other)
+    named_ = Authentication(wait=False, provider_server=other)
     await peer.sign_in(both, tenant(other), named_)
-    await peer.sign_in(both, tenant(other), Authentication(waits=False))  # as before
+    await peer.sign_in(both, tenant(other), Authentication(wait=False))  # as before
     assert len(await stored(both)) == 1
 
 
@@ -190,10 +190,10 @@ async def test_at_a_terminal_the_administrator_is_asked(
     told = tenant("https://203.0.113.9:6443")
 
     if said == "y":
-        await peer.sign_in(both, told, Authentication(waits=False))
+        await peer.sign_in(both, told, Authentication(wait=False))
     else:
         with pytest.raises(click.Abort):
-            await peer.sign_in(both, told, Authentication(waits=False))
+            await peer.sign_in(both, told, Authentication(wait=False))
 
     assert len(await stored(both)) == count
 

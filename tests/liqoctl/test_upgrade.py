@@ -1,15 +1,17 @@
 """What is taken back at the end of an upgrade, and what is waited for before."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.authentication.tenantrights import forge as tenantrights
+from kube.client import ClusterClient
 from kube.cluster import Selection
 from liqoctl import install
+from liqoctl.clusters import Side
 from liqoctl.forge import manifests
 from liqoctl.output import Progress
 from tests import factories
@@ -105,7 +107,9 @@ class Looked(FakeCluster):
 async def test_it_waits_until_the_controllers_have_bound_themselves() -> None:
     cluster = Looked()
     space = await cluster.create(keys.NAMESPACE, spaces()["tenant"])
-    waiting = asyncio.create_task(install.until_bound(cluster, Progress()))
+    waiting = asyncio.create_task(
+        install.until_bound(Side(cast("ClusterClient", cluster), Progress()))
+    )
     await cluster.looked.wait()
     assert not waiting.done()
 
@@ -121,7 +125,7 @@ async def test_where_they_are_refused_it_says_so_and_goes_on(
     cluster = FakeCluster()
     await cluster.create(keys.NAMESPACE, spaces()["twin"])
 
-    await install.until_bound(cluster, Progress())
+    await install.until_bound(Side(cast("ClusterClient", cluster), Progress()))
 
     said = " ".join("".join(capsys.readouterr()).split())
     assert "the controllers have no rights in these namespaces: twin" in said

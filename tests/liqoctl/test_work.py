@@ -24,9 +24,8 @@ from liqoctl.forge import offloading as offloading_forge
 from liqoctl.forge import resourceslice
 from liqoctl.forge import virtualnode as virtualnode_forge
 from liqoctl.forge.manifests import InstallOptions
-from liqoctl.offload import Chosen, OffloadingRemoval
+from liqoctl.options import Session
 from liqoctl.output import Progress
-from liqoctl.virtualnode import NodeDeletion
 from tests import factories
 from tests.fakes import FakeCluster
 
@@ -34,6 +33,17 @@ WITHIN_S = 300.0
 SHORT_S = 0.05
 LOOKS = 4
 """As many as ``while_moving`` takes in the time that is given."""
+
+
+class No(Session):
+    """Who says no to whatever is asked."""
+
+    def confirm(self, question: str) -> None:
+        raise click.Abort
+
+
+def side(cluster: Cluster, who: Session = Session(skip_confirm=True)) -> Side:  # noqa: B008  # frozen
+    return Side(cast("ClusterClient", cluster), Progress(), session=who)
 
 
 async def after(
@@ -100,9 +110,7 @@ async def offload(
         return await cluster.patch_status(keys.NAMESPACE_OFFLOADING, key, now)
 
     async with playing(after(cluster, keys.NAMESPACE_OFFLOADING, key, answer)):
-        await offloading.offload(
-            cluster, Progress(), wanted, fields=frozenset(), timeout_s=timeout_s
-        )
+        await offloading.offload(side(cluster), wanted, frozenset(), timeout_s)
 
 
 async def test_offload_waits_until_ready(
@@ -157,7 +165,7 @@ async def test_offloading_again_writes_nothing(
 
     asked = offloading_forge.OffloadOptions(pods="LocalAndRemote")
     wanted = [offloading_forge.manifest(namespace, asked)]
-    await offloading.offload(cluster, Progress(), wanted, fields=asked.fields(), timeout_s=WITHIN_S)
+    await offloading.offload(side(cluster), wanted, asked.fields(), WITHIN_S)
 
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) == before
     assert "is as asked for already" in capsys.readouterr().err
@@ -174,9 +182,7 @@ async def test_what_no_flag_names_is_left_alone(cluster: Cluster, namespace: str
     for asked in (offloading_forge.OffloadOptions(), offloading_forge.OffloadOptions(pods="Local")):
         wanted = [offloading_forge.manifest(namespace, asked)]
         with pytest.raises(click.ClickException):  # nobody answers
-            await offloading.offload(
-                cluster, Progress(), wanted, fields=asked.fields(), timeout_s=SHORT_S
-            )
+            await offloading.offload(side(cluster), wanted, asked.fields(), SHORT_S)
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
         strategy = asked.pods or "Remote"
         assert found
@@ -192,9 +198,7 @@ async def test_a_stricter_strategy_is_warned_about(
     wanted = [offloading_forge.manifest(namespace, asked)]
 
     with pytest.raises(click.ClickException):
-        await offloading.offload(
-            cluster, Progress(), wanted, fields=asked.fields(), timeout_s=SHORT_S
-        )
+        await offloading.offload(side(cluster), wanted, asked.fields(), SHORT_S)
 
     found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     assert found
@@ -236,9 +240,7 @@ async def test_errors_of_several_namespaces_come_together(cluster: Cluster, name
     ]
 
     with pytest.raises(click.ClickException) as caught:
-        await offloading.offload(
-            cluster, Progress(), wanted, fields=frozenset(), timeout_s=WITHIN_S
-        )
+        await offloading.offload(side(cluster), wanted, frozenset(), WITHIN_S)
 
     lines = caught.value.message.splitlines()
     assert [f"{namespace}-a" in lines[0], f"{namespace}-b" in lines[1]] == [True, True]
@@ -246,7 +248,7 @@ async def test_errors_of_several_namespaces_come_together(cluster: Cluster, name
 
 async def test_no_namespaces_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     nothing = frozenset[str]()
-    await offloading.offload(FakeCluster(), Progress(), [], fields=nothing, timeout_s=WITHIN_S)
+    await offloading.offload(side(FakeCluster()), [], nothing, WITHIN_S)
 
     assert "nothing to do" in capsys.readouterr().err
 
@@ -255,25 +257,9 @@ async def test_namespaces_by_name_and_label(cluster: Cluster, namespace: str) ->
     labels = {"metadata": {"labels": {"team": namespace}}}
     await cluster.patch(keys.NAMESPACE, Key("", namespace), labels)
 
-    found = await offloading.namespaces(cluster, Chosen(("foo", "foo"), f"team={namespace}"))
+    found = await offloading.namespaces(cluster, ("foo", "foo"), f"team={namespace}")
 
     assert found == ["foo", namespace]
-
-
-def removal(
-    *, dry_run: bool = False, timeout_s: float = WITHIN_S, **rest: Any
-) -> OffloadingRemoval:
-    return OffloadingRemoval(
-        dry_run=dry_run, confirm=rest.get("confirm", _yes), timeout_s=timeout_s
-    )
-
-
-def _yes(_question: str) -> None:
-    """Agree."""
-
-
-def _no(_question: str) -> None:
-    raise click.Abort
 
 
 async def test_unoffload_says_what_goes_and_removes_it(
@@ -282,7 +268,7 @@ async def test_unoffload_says_what_goes_and_removes_it(
     await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
     capsys.readouterr()
 
-    await offloading.unoffload(cluster, Progress(), [namespace], removal())
+    await offloading.unoffload(side(cluster), [namespace], WITHIN_S)
 
     key = Key(namespace, "offloading")
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
@@ -300,7 +286,7 @@ async def test_unoffload_says_that_a_label_set_in_advance_goes(
     await offload(cluster, namespace, status("Ready"))
     capsys.readouterr()
 
-    await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+    await offloading.unoffload(side(cluster), [namespace], WITHIN_S, is_dry=True)
 
     assert "set in advance, goes, too: remove it from the manifest" in capsys.readouterr().err
 
@@ -329,7 +315,7 @@ async def test_unoffload_says_whose_data_goes(
         await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, claim)
     capsys.readouterr()
 
-    await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+    await offloading.unoffload(side(cluster), [namespace], WITHIN_S, is_dry=True)
 
     (told,) = (line for line in capsys.readouterr().err.splitlines() if "claim" in line)
     assert told.startswith("WARN  claim away: its data on milan goes: liqoctl move volume away")
@@ -344,9 +330,9 @@ async def test_unoffload_removes_nothing_unless_told(
 
     if how == "no":
         with pytest.raises(click.Abort):
-            await offloading.unoffload(cluster, Progress(), [namespace], removal(confirm=_no))
+            await offloading.unoffload(side(cluster, No()), [namespace], WITHIN_S)
     else:
-        await offloading.unoffload(cluster, Progress(), [namespace], removal(dry_run=True))
+        await offloading.unoffload(side(cluster), [namespace], WITHIN_S, is_dry=True)
 
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
 
@@ -358,8 +344,8 @@ async def test_unoffload_waits_for_the_finalizer(cluster: Cluster, namespace: st
     await cluster.patch(keys.NAMESPACE_OFFLOADING, key, finalizer)
 
     with pytest.raises(click.ClickException, match="unoffloaded: nothing has changed for"):
-        await offloading.unoffload(cluster, Progress(), [namespace], removal(timeout_s=SHORT_S))
-    removing = offloading.unoffload(cluster, Progress(), [namespace], removal())
+        await offloading.unoffload(side(cluster), [namespace], SHORT_S)
+    removing = offloading.unoffload(side(cluster), [namespace], WITHIN_S)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(removing)
         changes = {"metadata": {"finalizers": None}}
@@ -403,9 +389,7 @@ async def test_unoffload_waits_as_long_as_something_moves_and_says_what_is_left(
         await cluster.create(keys.POD, pod)
     capsys.readouterr()
 
-    removing = asyncio.create_task(
-        offloading.unoffload(cluster, Progress(), [namespace], removal())
-    )
+    removing = asyncio.create_task(offloading.unoffload(side(cluster), [namespace], WITHIN_S))
     said = ""
     for left in (2, 1):
         while f"waiting for {left} offloaded pods" not in said:
@@ -429,19 +413,19 @@ async def _end(cluster: Cluster, kind: Kind, key: Key) -> None:
 async def test_unoffload_of_what_is_not_offloaded(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await offloading.unoffload(cluster, Progress(), [namespace], removal())
+    await offloading.unoffload(side(cluster), [namespace], WITHIN_S)
     assert "nothing to do" in capsys.readouterr().err
 
     with pytest.raises(click.ClickException, match="does not exist"):
-        await offloading.unoffload(cluster, Progress(), [f"{namespace}-typo"], removal())
+        await offloading.unoffload(side(cluster), [f"{namespace}-typo"], WITHIN_S)
 
 
 def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.VirtualNodeOptions:
     return virtualnode_forge.VirtualNodeOptions(
         name=namespace,
         namespace=namespace,
-        cluster_id=rest.pop("cluster_id", "milan"),
-        kubeconfig_secret=rest.pop("secret", "key"),
+        remote_cluster_id=rest.pop("cluster_id", "milan"),
+        kubeconfig_secret_name=rest.pop("secret", "key"),
         hard={"cpu": "2"},
         **rest,
     )
@@ -458,7 +442,7 @@ async def test_create_virtualnode_waits_for_its_node(
     await secret(cluster, namespace, kubeconfig="eA==")
     key, node = Key(namespace, namespace), Key("", namespace)
     is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    behind = virtual_node(namespace).cluster_id
+    behind = virtual_node(namespace).remote_cluster_id
     labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: behind}
 
     async def answer(_: Object) -> None:
@@ -467,7 +451,7 @@ async def test_create_virtualnode_waits_for_its_node(
 
     async with playing(after(cluster, keys.VIRTUAL_NODE, key, answer)):
         wanted = virtual_node(namespace)
-        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(side(cluster), wanted, WITHIN_S)
 
     assert capsys.readouterr().err.splitlines() == [
         f"INFO  virtual node {key}: created",
@@ -478,7 +462,7 @@ async def test_create_virtualnode_waits_for_its_node(
     assert found["spec"]["kubeconfigSecretRef"] == {"name": "key"}
 
     again = virtual_node(namespace)
-    await virtualnode.create(cluster, Progress(), again, timeout_s=WITHIN_S)
+    await virtualnode.create(side(cluster), again, WITHIN_S)
     assert await cluster.get_live(keys.VIRTUAL_NODE, key) == found
     made = await cluster.get_live(keys.NODE, node)
     assert made
@@ -495,7 +479,7 @@ async def test_create_virtualnode_needs_a_kubeconfig(
         await secret(cluster, namespace, **data)
 
     with pytest.raises(click.ClickException, match=says):
-        await virtualnode.create(cluster, Progress(), virtual_node(namespace), timeout_s=WITHIN_S)
+        await virtualnode.create(side(cluster), virtual_node(namespace), WITHIN_S)
 
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
 
@@ -506,7 +490,7 @@ async def test_create_virtualnode_says_when_the_node_does_not_come(
     await secret(cluster, namespace, kubeconfig="eA==")
 
     with pytest.raises(click.ClickException, match=f"see the pods of deployment vk-{namespace}"):
-        await virtualnode.create(cluster, Progress(), virtual_node(namespace), timeout_s=SHORT_S)
+        await virtualnode.create(side(cluster), virtual_node(namespace), SHORT_S)
 
 
 async def test_the_tenant_namespace_is_found_by_its_labels(
@@ -527,19 +511,19 @@ async def test_the_tenant_namespace_is_found_by_its_labels(
 
 async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "pool")
-    wanted = virtual_node(namespace, slice_name="pool", create_node=False, secret="")
+    wanted = virtual_node(namespace, resource_slice_name="pool", create_node=False, secret="")
     with pytest.raises(click.ClickException, match="does not exist"):
-        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(side(cluster), wanted, WITHIN_S)
     await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec={}))
     with pytest.raises(click.ClickException, match="no resources granted yet"):
-        await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+        await virtualnode.create(side(cluster), wanted, WITHIN_S)
     labels = {"region": "europe", "pool.example.com/pci-dss": "true"}
     granted = {"resources": {"cpu": "4"}, "nodeLabels": labels}
     await cluster.patch_status(keys.RESOURCE_SLICE, key, granted)
     name = Key(namespace, "kubeconfig-resourceslice-pool")
     await cluster.create(keys.SECRET, named(keys.SECRET, name, data={"kubeconfig": "eA=="}))
 
-    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(side(cluster), wanted, WITHIN_S)
 
     found = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert found
@@ -547,8 +531,8 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     assert found["spec"]["labels"] == {keys.REMOTE_CLUSTER_ID: "milan"}
     assert parsed.suggested_labels(found) == {"region": "europe"}
     again = replace(wanted, labels={"tier": "gold"})
-    await virtualnode.create(cluster, Progress(), again, timeout_s=WITHIN_S)
-    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(side(cluster), again, WITHIN_S)
+    await virtualnode.create(side(cluster), wanted, WITHIN_S)
     kept = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert kept
     assert kept["spec"] == {
@@ -561,7 +545,7 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What nobody names stays: the request of this cluster's controllers, amounts, the class."""
-    key, side = Key(namespace, "pool"), Side(cast("ClusterClient", cluster), Progress())
+    key, here = Key(namespace, "pool"), side(cluster)
     spec = {
         "class": "gold", "csr": "Q1NS", "consumerClusterID": "rome", "providerClusterID": "milan",
         "resources": {"cpu": "4", "memory": "16Gi"},
@@ -571,12 +555,12 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
     before = {"resources": {"cpu": "4", "memory": "16Gi"}, "conditions": said}
     await cluster.patch_status(keys.RESOURCE_SLICE, key, before)
     same = resourceslice.SliceOptions(
-        name="pool", namespace=namespace, cluster_id="milan",
+        name="pool", namespace=namespace, remote_cluster_id="milan",
         left_out=frozenset({"class_", "makes_node"}),
     )  # fmt: skip
-    await slices.ask(side, same, WITHIN_S)
+    await slices.ask(here, same, WITHIN_S)
     told = await cluster.get_live(keys.RESOURCE_SLICE, key)
-    assert await slices.ask(side, same, WITHIN_S) == told  # the second time nothing is written
+    assert await slices.ask(here, same, WITHIN_S) == told  # the second time nothing is written
 
     async def answer(obj: Object) -> None:
         while obj["spec"]["resources"]["cpu"] != "8":
@@ -586,13 +570,13 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
         await cluster.patch_status(keys.RESOURCE_SLICE, key, given)
 
     async with playing(after(cluster, keys.RESOURCE_SLICE, key, answer)):
-        found = await slices.ask(side, replace(same, resources={"cpu": "8"}), WITHIN_S)
+        found = await slices.ask(here, replace(same, resources={"cpu": "8"}), WITHIN_S)
 
     assert found
     assert found["spec"] == {**spec, "resources": {"cpu": "8", "memory": "16Gi"}}
     assert found["status"]["resources"]["cpu"] == "6"
     capsys.readouterr()
-    found = await slices.ask(side, replace(same, resources={"cpu": "9"}), SHORT_S)
+    found = await slices.ask(here, replace(same, resources={"cpu": "9"}), SHORT_S)
     assert found
     assert "what was changed is not answered yet" in " ".join(capsys.readouterr().err.split())
 
@@ -600,16 +584,16 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
 async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:
     await secret(cluster, namespace, kubeconfig="eA==")
     wanted = virtual_node(namespace, create_node=False)
-    await virtualnode.create(cluster, Progress(), wanted, timeout_s=WITHIN_S)
+    await virtualnode.create(side(cluster), wanted, WITHIN_S)
     anywhere = Key("", namespace)
     with pytest.raises(click.Abort):
-        await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_no, WITHIN_S))
+        await virtualnode.delete(side(cluster, No()), anywhere, WITHIN_S)
 
-    await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_yes, WITHIN_S))
+    await virtualnode.delete(side(cluster), anywhere, WITHIN_S)
 
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
     with pytest.raises(click.ClickException, match="does not exist"):
-        await virtualnode.delete(cluster, Progress(), anywhere, NodeDeletion(_yes, WITHIN_S))
+        await virtualnode.delete(side(cluster), anywhere, WITHIN_S)
 
 
 async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
@@ -617,13 +601,12 @@ async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
     key, chart = Key("liqo", "liqo-controller-manager"), "liqo-v1.0.1"
     metadata = {"labels": {"helm.sh/chart": chart}}
     await cluster.create(keys.DEPLOYMENT, named(keys.DEPLOYMENT, key, metadata=metadata))
-    before, quiet = cluster.everything(), Progress()
-    there: Any = cluster
+    before, there = cluster.everything(), side(cluster)
 
     for command in (
-        install.install(there, quiet, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
-        install.rehearse(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
-        uninstall.uninstall(cluster, quiet, uninstall.UninstallOptions(confirm=_yes)),
+        install.install(there, InstallOptions(cluster_id="rome"), default_image="pyliqo:1"),
+        install.rehearse(there, InstallOptions(cluster_id="rome"), "pyliqo:1", WITHIN_S),
+        uninstall.uninstall(there, WITHIN_S),
     ):
         with pytest.raises(click.ClickException, match=f"runs Liqo .*{chart}.*from-liqo"):
             await command
