@@ -7,6 +7,7 @@ import secrets
 import signal
 import ssl
 import sys
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube import client, errors, transport
+from kube import client, errors, process, transport
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
@@ -93,7 +94,8 @@ def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def strict() -> Iterator[None]:
     """Let TLS ask for key identifiers, as it does from Python 3.13 on, on every Python.
 
-    The clusters of tests have authorities without them, as EKS does.
+    The clusters of tests have authorities without them, as EKS does. A connection takes as much
+    memory as one of our processes.
     """
     make = ssl.create_default_context
 
@@ -104,6 +106,7 @@ def strict() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ssl, "create_default_context", made)
+        patched.setattr(sslproto.SSLProtocol, "max_size", process.TLS_BUFFER)
         yield
 
 
