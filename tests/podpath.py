@@ -1,10 +1,10 @@
 """``python -m tests.podpath``: the way of a pod through the kubelet, function by function.
 
-What is printed, in order, is each function of ``kubelet`` that gets the key of a pod or the pod
-itself as an argument, in the look that tells that it runs: from what ``Runner`` calls to the last
-write. A function of a pure module (pyproject.toml lists them) counts where another module asks it;
-what it asks its own helpers is its own business. The fewer, the easier a pod is followed by a
-reader: ``tests/kubelet/test_podpath.py`` says how many there may be.
+It prints, in order, each function of ``kubelet`` that gets the key of a pod or the pod itself as an
+argument, in the reconcile that tells that it runs: from what ``Runner`` calls to the last write. A
+function of a pure module (pyproject.toml lists them) counts where another module calls it; helpers
+that it calls inside of its module do not count. A reader follows a pod the easier, the fewer there
+are: ``tests/kubelet/test_podpath.py`` bounds their number.
 """
 
 import asyncio
