@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -33,15 +33,6 @@ _KINDS: Final = "/apis/offloading.liqo.io"
 LOOK_S: Final = 5.0
 READ_S: Final = 60.0
 """The bound of what has no ``--timeout``."""
-
-
-_CONNECTS: Final[
-    tuple[Callable[..., contextlib.AbstractAsyncContextManager[ClusterClient]], ...]
-] = (
-    client.connect,
-    peer.connect,
-)
-"""To the cluster of the user, and to another."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +111,8 @@ async def _opened(
     progress = Progress(verbose=used[0][0].verbose)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_explained())
-        for (session, prefix), connect in zip(used, _CONNECTS, strict=False):
+        for session, prefix in used:
+            connect: Any = peer.connect if sides else client.connect
             who = await credentials.from_file(
                 _kubeconfig(session), session.context, cluster=session.cluster, user=session.user
             )
@@ -187,7 +179,6 @@ async def _is_bare(cluster: ClusterClient) -> bool:
 
 
 def installs(session: Session) -> str:
-    """Return the command that installs pyliqo in the cluster of ``session``."""
     given = {"kubeconfig": session.kubeconfig, "context": session.context}
     said = [f" --{name} {shlex.quote(str(value))}" for name, value in given.items() if value]
     return f"liqoctl install{''.join(said)} --cluster-id NAME"
@@ -296,10 +287,17 @@ async def _reason(side: Side, kind: Kind, key: Key, why: Reason) -> str:
     return f": {said}" if said else ""
 
 
+async def listed(
+    cluster: Cluster, kind: Kind, namespace: str = "", fields: str = "", labels: str = ""
+) -> list[Object]:
+    """Return the objects of ``kind``; an empty ``namespace`` means those of all."""
+    of = Selection(kind, Object, namespace, labels=labels, fields=fields)
+    return list((await cluster.list(of)).items.values())
+
+
 async def called(cluster: Cluster, kind: Kind, key: Key) -> list[Object]:
     """Return what is called as ``key`` says; an empty namespace means wherever it is."""
-    of = Selection(kind, Object, key.namespace, fields=f"metadata.name={key.name}")
-    return list((await cluster.list(of)).items.values())
+    return await listed(cluster, kind, key.namespace, f"metadata.name={key.name}")
 
 
 async def remove(side: Side, kind: Kind, key: Key, *, why: str = "", waits: bool = True) -> bool:

@@ -67,7 +67,6 @@ class Board:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the cluster for ever."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers.values():
                 tasks.create_task(informer.run(self._cluster))
@@ -96,7 +95,6 @@ class Board:
         return why_.lines(answer)
 
     async def versions(self) -> dict[str, int]:
-        """Return the version of each panel."""
         return dict(self._versions)
 
     def _seen(self) -> BoardState:
@@ -213,15 +211,12 @@ class Site:
         return asyncio.run_coroutine_threadsafe(question, self._loop).result(PATIENCE_S)
 
     def file(self, name: str = "index.html") -> Response:
-        """Return a file of the page."""
         return send_from_directory(_FILES, name)
 
     def panels(self) -> Any:
-        """Return the names of all panels."""
         return {"panels": list(self._ask(self._board.versions()))}
 
     def panel(self, name: str) -> Any:
-        """Return rows of one panel."""
         start = request.args.get("start", 0, type=int)
         try:
             return self._ask(self._board.page(name, request.args.get("q", ""), start))

@@ -23,12 +23,10 @@ from liqoctl.output import Shown
 
 
 async def show(side: Side, kind: Kind, peer: str, how: Shown) -> None:
-    """Print what there is of ``kind``, or all about one peer."""
     output.show(kind, await found(side.cluster, kind, peer), how, is_list=not peer)
 
 
 async def create_nonce(side: Side, consumer: str) -> None:
-    """Have a nonce for ``consumer`` on this cluster, the provider."""
     namespace = await peer_.ensure_namespace(side, consumer)
     await peer_.nonce(side, namespace, consumer)
     side.info(f"nonce for {consumer}: made; it is good for one use within ten minutes")

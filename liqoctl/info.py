@@ -93,7 +93,6 @@ def _not_installed(namespace: str) -> click.ClickException:
 
 
 def show(told: Any, lines: Sequence[str], form: str) -> None:
-    """Print ``told`` as ``json`` or ``yaml``, or the ``lines`` that say it as ``text``."""
     if form != "text":
         output_.dump([told], form)
         return

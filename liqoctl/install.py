@@ -251,18 +251,14 @@ async def _apply_one(cluster: Cluster, obj: Object) -> None:
     kind = forge.kind_of(obj)
     if kind != keys.PROVIDER_POLICY:
         if "webhooks" in obj:
-            await _forget_old_hooks(cluster, kind, obj)
+            old = await cluster.get_live(kind, key_of(obj))
+            if changes := forge.without_old_hooks(old, obj):
+                await cluster.patch(kind, key_of(obj), changes)
         await cluster.apply(kind, obj, manager=MANAGER)
     elif await cluster.get_live(kind, key_of(obj)) is None:
         await cluster.create(kind, obj)
     else:
         await cluster.patch(kind, key_of(obj), {"spec": obj["spec"]})
-
-
-async def _forget_old_hooks(cluster: Cluster, kind: Kind, obj: Object) -> None:
-    key = key_of(obj)
-    if changes := forge.without_old_hooks(await cluster.get_live(kind, key), obj):
-        await cluster.patch(kind, key, changes)
 
 
 async def _all(

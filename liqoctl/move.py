@@ -139,7 +139,6 @@ class Move:
         self._side.info(f"{CLAIM} {wanted.copy}: {size} bytes copied, and compared")
 
     async def remove(self, claim: Object, _copied: Object) -> None:
-        """Delete the claim, whose data is in the copy."""
         await self._unused()
         uid = objects.uid(claim)
         await self._cluster.delete(CLAIM, self._wanted.claim, uid=uid)
@@ -148,7 +147,6 @@ class Move:
         self._side.info(f"{CLAIM} {self._wanted.claim}: deleted where it was")
 
     async def recreate(self, _claim: Object, copied: Object) -> None:
-        """Make the claim again on the target."""
         await self._cluster.create(CLAIM, forge.recreated(self._wanted, copied))
         self._side.info(f"{CLAIM} {self._wanted.claim}: created on node {self._wanted.node}")
 
@@ -167,12 +165,10 @@ class Move:
         self._side.info(f"{CLAIM} {wanted.claim}: has its data again")
 
     async def finish(self, _claim: Object, _copied: Object) -> None:
-        """Delete the copy."""
         async with self._bounded():
             await clusters.remove(self._side, CLAIM, self._wanted.copy)
 
     async def forget(self, claim: Object, _copied: Object) -> None:
-        """Take the mark off the claim."""
         await self._note(self._wanted.claim, claim, keys.RESTORED_FROM, None)
 
     async def _scene(self, claim: Object | None) -> MoveState:

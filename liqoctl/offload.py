@@ -95,28 +95,21 @@ def _report(side: Side, namespace: str, found: Object | None, timeout_s: float) 
         raise click.ClickException(f"namespace {namespace}: somebody removed its offloading")
     outcome = forge.outcome(found)
     if outcome is OffloadOutcome.READY:
-        side.info(f"namespace {namespace}: offloaded as {_remote_name(found)}")
         remote = str(objects.status(found).get("remoteNamespaceName") or "")
+        side.info(f"namespace {namespace}: offloaded as {remote or 'its twins'}")
         if names := whynamespace.full_names(namespace, remote):
             side.info(f"namespace {namespace}: {names}")
         return
     if outcome is OffloadOutcome.NOTHING_SELECTED:
-        side.warning(f"namespace {namespace}: no cluster is selected: {_alone(found)}")
+        is_remote = found["spec"].get("podOffloadingStrategy") == "Remote"
+        told = f"its pods stay {'Pending' if is_remote else 'here'}"
+        side.warning(f"namespace {namespace}: no cluster is selected: {told}")
         return
     waited = f" after {timeout_s:g}s" if outcome is OffloadOutcome.WAITING else ""
     details = "".join(f"; {line}" for line in forge.conditions(found))
     phase = forge.phase(found)
     message = f"namespace {namespace} is not offloaded{waited}: phase {phase}{details}"
     raise click.ClickException(message)
-
-
-def _alone(found: Object) -> str:
-    is_remote = found["spec"].get("podOffloadingStrategy") == "Remote"
-    return "its pods stay Pending" if is_remote else "its pods stay here"
-
-
-def _remote_name(found: Object) -> str:
-    return objects.status(found).get("remoteNamespaceName") or "its twins"
 
 
 async def unoffload(
@@ -211,7 +204,6 @@ async def _offloaded_pods(cluster: Cluster, namespace: str) -> frozenset[str]:
 
 
 async def _left(cluster: Cluster, key: Key) -> Left:
-    """Return what unoffloading has still to take away."""
     offloading = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     pods = await _offloaded_pods(cluster, key.namespace)
     conditions = objects.status(offloading).get("remoteNamespacesConditions")

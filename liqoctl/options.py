@@ -206,13 +206,13 @@ class Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def _named(is_one: Callable[[str], bool], rule: str) -> Callable[[str], str]:
+def _named(name: str, is_one: Callable[[str], bool], rule: str) -> Parsed:
     def parse(text: str) -> str:
         if not is_one(text):
             raise ValueError(f"{text!r:.80} is {rule}, a letter or digit at each end")
         return text
 
-    return parse
+    return Parsed(name, parse)
 
 
 def _amount(text: str) -> str:
@@ -238,27 +238,18 @@ DURATION: Final = Parsed("duration", objects.parse_duration)
 KEY_VALUES: Final = Parsed("key=value,...", texts.pairs)
 AMOUNT: Final = Parsed("quantity", _amount)
 AMOUNTS: Final = Parsed("resource=amount,...", _amounts)
-NAMESPACE: Final = Parsed(
-    "namespace",
-    _named(
-        naming.is_dns_label,
-        "no name of a namespace: use lower-case letters, digits and '-', at most 63",
-    ),
-)
-NAME: Final = Parsed(
-    "name",
-    _named(
-        naming.is_dns_subdomain,
-        "no name of an object: use lower-case letters, digits, '-' and '.'",
-    ),
-)
-CLUSTER_ID: Final = Parsed(
-    "cluster ID",
-    _named(
-        lambda text: not text or naming.is_dns_label(text),
-        "not a cluster ID: use 1 to 63 lower-case letters, digits and '-'",
-    ),
-)
+NAMESPACE: Final = _named(
+    "namespace", naming.is_dns_label,
+    "no name of a namespace: use lower-case letters, digits and '-', at most 63",
+)  # fmt: skip
+NAME: Final = _named(
+    "name", naming.is_dns_subdomain,
+    "no name of an object: use lower-case letters, digits, '-' and '.'",
+)  # fmt: skip
+CLUSTER_ID: Final = _named(
+    "cluster ID", lambda text: not text or naming.is_dns_label(text),
+    "not a cluster ID: use 1 to 63 lower-case letters, digits and '-'",
+)  # fmt: skip
 MOST_OF_A_FILE: Final = 1 << 20
 """Characters of a file of settings or certificates: a ConfigMap holds no more."""
 

@@ -84,7 +84,6 @@ def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None
 
 
 def show(kind: Kind, found: Sequence[Object], how: Shown, *, is_list: bool) -> None:
-    """Print ``found`` as a table, or as ``dump`` does."""
     if how.form in {"yaml", "json"}:
         dump(found, how.form, is_list=is_list)
         return
@@ -97,10 +96,10 @@ def plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def table(rows: Sequence[Sequence[str]]) -> None:
+def table(rows: Sequence[Sequence[str]], between: str = "   ") -> None:
     """Print ``rows`` in columns, the header first, as kubectl does; a cell is in one line."""
     rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        echo("   ".join(padded).rstrip())
+        echo(between.join(padded).rstrip())

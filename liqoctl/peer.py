@@ -164,7 +164,6 @@ async def _the_one_it_knows(cluster: ClusterClient, peer: str) -> str:
 
 
 async def ensure_namespace(side: Side, peer: str) -> str:
-    """Return the namespace for ``peer``, made if need be."""
     if found := await tenant_namespace(side.cluster, peer):
         return found
     made = await clusters.keep(side, keys.NAMESPACE, forge.tenant_namespace(peer))
@@ -299,7 +298,6 @@ async def private_key(cluster: Cluster, namespace: str) -> bytes:
 
 
 async def nonce(provider: Side, namespace: str, consumer: str) -> str:
-    """Return the nonce that the provider has for ``consumer``, made if need be."""
     where = Key(namespace, keys.NONCE_SECRET)
     await clusters.keep(provider, keys.SECRET, forge.nonce(namespace, consumer))
     found = await clusters.until(
@@ -393,14 +391,10 @@ async def _ask(peers: PeerClusters, asked: Mapping[str, Any]) -> None:
 
 
 async def _until_ready(side: Side, node: str) -> None:
-    def is_ready(found: Object | None) -> bool:
-        return virtualnode.is_ready(found, node)
-
-    def why(found: Object | None) -> str:
-        return _not_ready(found, node)
-
-    what = f"node {node} to be ready"
-    await clusters.until(side, keys.NODE, Key("", node), is_ready, what=what, why=why)
+    await clusters.until(
+        side, keys.NODE, Key("", node), lambda found: virtualnode.is_ready(found, node),
+        what=f"node {node} to be ready", why=lambda found: _not_ready(found, node),
+    )  # fmt: skip
     side.info(f"node {node}: ready")
 
 
@@ -493,15 +487,11 @@ async def _delete_namespaces(peers: PeerClusters) -> None:
     for side, peer_ in sides:
         name = await tenant_namespace(side.cluster, peer_)
         for kind in (keys.TENANT, keys.IDENTITY) if name else ():
-            if await _any(side.cluster, kind, name):
+            if await clusters.listed(side.cluster, kind, name):
                 message = f"namespace {name} is kept: {kind}s in it serve the other direction"
                 raise click.ClickException(f"{message}; unpeer that way first")
         if name:
             await clusters.remove(side, keys.NAMESPACE, Key("", name))
-
-
-async def _any(cluster: Cluster, kind: Kind, namespace: str) -> bool:
-    return bool((await cluster.list(Selection(kind, Object, namespace))).items)
 
 
 async def force(side: Side, provider: str) -> None:
@@ -518,7 +508,7 @@ async def force(side: Side, provider: str) -> None:
     if not await forsake(side, provider):
         return
     await _sign_off(side, here, provider, waits=True)
-    if not await _any(side.cluster, keys.TENANT, here):
+    if not await clusters.listed(side.cluster, keys.TENANT, here):
         await clusters.remove(side, keys.NAMESPACE, Key("", here))
     side.warning(f"left on {provider}: the tenant of this cluster, {_told(orphans)}")
     side.warning("should it come back, its administrator removes them: liqoctl delete tenant")

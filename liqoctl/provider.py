@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from apis import allowlist, keys, objects, ownership, providerpolicy, slices
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
 from liqoctl import clusters, resourceslice
@@ -196,7 +196,6 @@ async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
 
 
 async def cordon_slice(side: Side, name: str, consumer: str) -> None:
-    """Let no more pods of a slice in."""
     found = await _slice(side, name, consumer)
     await _mark(side, found, {keys.CORDON: "true"})
     await _until_quota_closed(side, _quota_of(found))
@@ -267,7 +266,6 @@ def _pods(quota: Object | None) -> str:
 
 
 async def set_sharing(side: Side, wanted: forge.SharingOptions, output: str | None) -> None:
-    """Write, or print, the ProviderPolicy that says what is shared."""
     default, existing = [
         await side.cluster.get_live(keys.PROVIDER_POLICY, Key("", name))
         for name in (providerpolicy.DEFAULT, wanted.tenant or providerpolicy.DEFAULT)
@@ -300,18 +298,14 @@ async def _keep_policy(
 
 
 async def get_sharing(side: Side, output: str | None) -> None:
-    """Print what is shared with each tenant, and what that comes to now."""
-
-    async def every(kind: Kind, fields: str = "") -> list[Object]:
-        of = Selection(kind, Object, fields=fields)
-        return list((await side.cluster.list(of)).items.values())
-
+    cluster = side.cluster
+    slices_ = await clusters.listed(cluster, keys.RESOURCE_SLICE)
     state = forge.ProviderState(
-        nodes=await every(keys.NODE),
-        pods=await every(keys.POD, fields=_ALIVE),
-        slices=[one for one in await every(keys.RESOURCE_SLICE) if ownership.is_foreign(one)],
-        tenants=await every(keys.TENANT),
-        policies=await every(keys.PROVIDER_POLICY),
+        nodes=await clusters.listed(cluster, keys.NODE),
+        pods=await clusters.listed(cluster, keys.POD, fields=_ALIVE),
+        slices=[one for one in slices_ if ownership.is_foreign(one)],
+        tenants=await clusters.listed(cluster, keys.TENANT),
+        policies=await clusters.listed(cluster, keys.PROVIDER_POLICY),
     )
     found = forge.shown(state)
     if output:

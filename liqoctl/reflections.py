@@ -12,11 +12,10 @@ from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
-from liqoctl.clusters import Side
+from liqoctl.clusters import Side, listed
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.reflections import Contents, Line, Peer
-from liqoctl.forge.tables import one_line
-from liqoctl.output import echo
+from liqoctl.output import table
 
 
 class Origin(NamedTuple):
@@ -33,7 +32,7 @@ async def reflected(cluster: Cluster, namespace: str) -> list[Line]:
         click.ClickException: it does not exist, or is not offloaded to any cluster.
     """
     asked, maps = await asyncio.gather(
-        _asked(cluster, namespace), _list(cluster, keys.NAMESPACE_MAP)
+        _asked(cluster, namespace), listed(cluster, keys.NAMESPACE_MAP)
     )
     twins = list(forge.peers_of(namespace, maps))
     if not twins:
@@ -47,7 +46,7 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
     """Return what would be reflected where, were the NamespaceOffloading ``wanted`` there."""
     namespace = objects.key_of(wanted).namespace
     asked, nodes, own = await asyncio.gather(
-        _asked(cluster, namespace), _list(cluster, keys.NODE), _cluster_id(cluster)
+        _asked(cluster, namespace), listed(cluster, keys.NODE), _cluster_id(cluster)
     )
     offloading = NamespaceOffloading.parse(wanted)
     clusters = {
@@ -69,11 +68,7 @@ async def show_dry_run(side: Side, made: Iterable[Object]) -> None:
 
 
 def show(lines: Sequence[Line]) -> None:
-    rows = [[one_line(cell) for cell in row] for row in (forge.HEAD, *lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(forge.HEAD))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        echo("  ".join(cells).rstrip())
+    table([forge.HEAD, *lines], "  ")
 
 
 def told(lines: Sequence[Line]) -> Object:
@@ -108,10 +103,10 @@ async def policies(cluster: Cluster, namespace: str) -> list[tuple[str, str]]:
     Empty where one may not look at them: the condition of the NamespaceOffloading tells it, too.
     """
     try:
-        maps = await _list(cluster, keys.NAMESPACE_MAP)
+        maps = await listed(cluster, keys.NAMESPACE_MAP)
         peers = await known_peers(cluster, forge.peers_of(namespace, maps))
         kinds = reflection.POLICIES
-        several = await asyncio.gather(*(_list(cluster, kind, namespace) for kind in kinds))
+        several = await asyncio.gather(*(listed(cluster, kind, namespace) for kind in kinds))
     except errors.ForbiddenError:
         return []
     return forge.policies(Contents(None, dict(zip(kinds, several, strict=True))), peers)
@@ -121,7 +116,7 @@ async def _contents(cluster: Cluster, origin: Origin, peers: Iterable[Peer]) -> 
     name = origin.namespace
     kinds = list({row.kind for peer in peers for row in forge.rows(peer)})
     (pods, events), several = await asyncio.gather(
-        asyncio.gather(_list(cluster, keys.POD, name), _list(cluster, keys.EVENT, name)),
+        asyncio.gather(listed(cluster, keys.POD, name), listed(cluster, keys.EVENT, name)),
         asyncio.gather(*(_known(cluster, kind, name) for kind in kinds)),
     )
     by_kind = {kind: found for kind, found in zip(kinds, several, strict=True) if found is not None}
@@ -140,7 +135,7 @@ async def volumes_of(cluster: Cluster, claims: Iterable[Object]) -> dict[str, Ob
 async def known_peers(cluster: Cluster, twins: Iterable[tuple[str, str]]) -> list[Peer]:
     """Return the clusters of ``twins``, with their virtual nodes and the rules of those."""
     nodes, templates = await asyncio.gather(
-        _list(cluster, keys.VIRTUAL_NODE), _list(cluster, keys.VK_OPTIONS_TEMPLATE)
+        listed(cluster, keys.VIRTUAL_NODE), listed(cluster, keys.VK_OPTIONS_TEMPLATE)
     )
     twins = list(twins)
     parsed = sorted(map(VirtualNode.parse, nodes), key=lambda each: each.name)
@@ -185,11 +180,6 @@ async def _cluster_id(cluster: Cluster) -> str:
 async def _known(cluster: Cluster, kind: Kind, namespace: str) -> list[Object] | None:
     """Return the objects of ``kind``, None where the cluster knows no such kind."""
     try:
-        return await _list(cluster, kind, namespace)
+        return await listed(cluster, kind, namespace)
     except errors.NotFoundError:
         return None
-
-
-async def _list(cluster: Cluster, kind: Kind, namespace: str = "") -> list[Object]:
-    found = await cluster.list(Selection(kind, Object, namespace))
-    return list(found.items.values())

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from apis import keys, objects
-from apis.objects import Key, Kind, Object
+from apis.objects import Object
 from kube import errors, informer
 from kube.cluster import Cluster, Selection
 from liqoctl import install
@@ -86,7 +86,8 @@ async def check(cluster: Cluster) -> None:
     """
     await install.refuse_liqo(cluster)
     reasons = []
-    if names := forge.offloaded(await _keys(cluster, keys.NAMESPACE_OFFLOADING)):
+    offloadings = await _list(cluster, Selection(keys.NAMESPACE_OFFLOADING, Object))
+    if names := forge.offloaded(map(objects.key_of, offloadings)):
         hint = f"liqoctl unoffload namespace {' '.join(names)}"
         reasons.append(f"namespaces are offloaded: {', '.join(names)} ({hint})")
     found = {kind: await _list(cluster, Selection(kind, Object)) for kind in OF_PEERS}
@@ -94,10 +95,6 @@ async def check(cluster: Cluster) -> None:
         reasons.append(f"{peer} is a peer: {', '.join(what)} (liqoctl unpeer)")
     if reasons:
         raise click.ClickException("\n  ".join(["not uninstalled:", *reasons]))
-
-
-async def _keys(cluster: Cluster, kind: Kind) -> list[Key]:
-    return [objects.key_of(obj) for obj in await _list(cluster, Selection(kind, Object))]
 
 
 async def _list(cluster: Cluster, selection: Selection[Object]) -> list[Object]:

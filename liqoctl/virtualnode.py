@@ -19,7 +19,7 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Left
 from liqoctl import clusters, output
 from liqoctl.clusters import Side
-from liqoctl.forge import manifests, resourceslice
+from liqoctl.forge import manifests, peering, resourceslice
 from liqoctl.forge import virtualnode as forge
 from liqoctl.forge.virtualnode import VirtualNodeOptions
 
@@ -30,7 +30,7 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     Raises:
         click.ClickException: there is no such namespace, or more than one.
     """
-    labels = f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={cluster_id}"
+    labels = peering.tenant_namespace_selector(cluster_id)
     found = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items
     if len(found) == 1:
         return next(iter(found)).name
@@ -42,7 +42,6 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
 
 
 async def show(side: Side, wanted: VirtualNodeOptions, form: str) -> None:
-    """Print what ``create`` would write, of a slice."""
     output.dump([forge.printed(await _from_slice(side.cluster, wanted))], form)
 
 

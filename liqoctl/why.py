@@ -10,9 +10,10 @@ import click
 from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from kube import errors
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster
 from liqoctl import output as output_
 from liqoctl import reflections
+from liqoctl.clusters import listed
 from liqoctl.forge import reflections as forge
 from liqoctl.forge import why, whynamespace, whypod
 from liqoctl.forge.findings import Facts
@@ -48,7 +49,7 @@ async def namespace(cluster: Cluster, name: str) -> Object:
     Raises:
         click.ClickException: it does not exist.
     """
-    waiting = _list(cluster, keys.POD, name, "status.phase=Pending")
+    waiting = listed(cluster, keys.POD, name, "status.phase=Pending")
     facts, (events, no_events), (pending, no_pods) = await asyncio.gather(
         _facts(cluster, name),
         _allowed(_creations(cluster, name), "events"),
@@ -59,7 +60,6 @@ async def namespace(cluster: Cluster, name: str) -> Object:
 
 
 def show(answer: Object, form: str) -> None:
-    """Print ``answer`` as ``text``, ``json`` or ``yaml``."""
     if form == "text":
         output_.echo("\n".join(why.lines(answer)))
     else:
@@ -67,12 +67,11 @@ def show(answer: Object, form: str) -> None:
 
 
 async def _facts(cluster: Cluster, name: str) -> Facts:
-    """Return what holds for the whole namespace ``name``."""
     key = Key(name, keys.OFFLOADING_NAME)
     (about, _), (offloading, no_offloading), (nodes, no_nodes) = await asyncio.gather(
         _allowed(_existing(cluster, name), "the namespace"),
         _allowed(cluster.get_live(keys.NAMESPACE_OFFLOADING, key), "namespaceoffloadings"),
-        _allowed(_list(cluster, keys.NODE), "nodes"),
+        _allowed(listed(cluster, keys.NODE), "nodes"),
     )
     return Facts(
         name,
@@ -99,18 +98,11 @@ async def _allowed(reading: Awaitable[T], what: str) -> tuple[T | None, tuple[st
         return None, (f"you may not read {what}, so nothing is said of that",)
 
 
-async def _list(
-    cluster: Cluster, kind: Kind, namespace: str = "", fields: str = ""
-) -> list[Object]:
-    found = await cluster.list(Selection(kind, Object, namespace, fields=fields))
-    return list(found.items.values())
-
-
 async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
     """Return the events about pods that were created, or were not."""
     found = await asyncio.gather(
         *(
-            _list(cluster, keys.EVENT, namespace, f"reason={reason}")
+            listed(cluster, keys.EVENT, namespace, f"reason={reason}")
             for reason in (whynamespace.FAILED, whynamespace.CREATED)
         )
     )
@@ -119,7 +111,7 @@ async def _creations(cluster: Cluster, namespace: str) -> list[Object]:
 
 async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
     about = f"involvedObject.kind=Pod,involvedObject.name={key.name}"
-    return await _list(cluster, keys.EVENT, key.namespace, about)
+    return await listed(cluster, keys.EVENT, key.namespace, about)
 
 
 async def _with_objects(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
@@ -154,7 +146,7 @@ async def _staying(cluster: Cluster, contents: Contents, provider: str, where: s
     (peer,), volumes, events = await asyncio.gather(
         reflections.known_peers(cluster, [(provider, "")]),
         reflections.volumes_of(cluster, claims),
-        _list(cluster, keys.EVENT, where),
+        listed(cluster, keys.EVENT, where),
     )
     known = replace(contents, volumes=volumes, failures=forge.failures(events))
     return forge.staying(known, peer)
@@ -172,9 +164,9 @@ async def _with_claims(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
     if not names:
         return facts
     kind = keys.PERSISTENT_VOLUME_CLAIM
-    claims, no_claims = await _allowed(_list(cluster, kind, where), kind.plural)
+    claims, no_claims = await _allowed(listed(cluster, kind, where), kind.plural)
     events, no_events = await _allowed(
-        _list(cluster, keys.EVENT, where, f"involvedObject.kind={kind.kind}"), "events"
+        listed(cluster, keys.EVENT, where, f"involvedObject.kind={kind.kind}"), "events"
     )
     there = {objects.key_of(claim).name: claim for claim in claims or ()}
     waiting = [
@@ -190,7 +182,7 @@ async def _absence(cluster: Cluster, key: Key, facts: Facts) -> str:
     """Return that there is nothing at ``key``, with what may have been meant."""
     unseen = "".join(f"; {note}" for note in facts.notes if "events" in note)
     message = f"pod {key} does not exist, and no event tells that it was refused{unseen}"
-    there, _ = await _allowed(_list(cluster, keys.POD, key.namespace), "pods")
+    there, _ = await _allowed(listed(cluster, keys.POD, key.namespace), "pods")
     names = sorted(objects.key_of(pod).name for pod in there or ())
     similar = [name for name in names if name.startswith(key.name)][:_MOST_NAMES]
     return f"{message}; did you mean {', '.join(similar)}?" if similar else message

@@ -16,6 +16,7 @@ from liqoctl.forge.tables import one_line
 HEALTHY, UNHEALTHY, DISABLED = "Healthy", "Unhealthy", "Disabled"
 _GOOD: Final = frozenset({"Established", "Ready"})
 _RUNNING: Final = frozenset({"Running", "None"})
+_MODULES: Final = ("networking", "authentication", "offloading")
 _SHORTCUTS: Final = {"clusterid": "local.clusterid"}
 
 
@@ -98,26 +99,20 @@ def _reason(containers: Iterable[Object]) -> str:
 
 
 def _is_active(foreign_cluster: Object) -> bool:
-    return str(_status(foreign_cluster).get("role", "Unknown")) != "Unknown"
+    return str(objects.status(foreign_cluster).get("role", "Unknown")) != "Unknown"
 
 
 def _summary(foreign_cluster: Object) -> Object:
     return {
         "clusterID": foreign_cluster["spec"]["clusterID"],
-        "role": _status(foreign_cluster).get("role", "Unknown"),
-        "networkingStatus": _module(foreign_cluster, "networking")["status"],
-        "authenticationStatus": _module(foreign_cluster, "authentication")["status"],
-        "offloadingStatus": _module(foreign_cluster, "offloading")["status"],
+        "role": objects.status(foreign_cluster).get("role", "Unknown"),
+        **{f"{name}Status": _module(foreign_cluster, name)["status"] for name in _MODULES},
     }
-
-
-def _status(foreign_cluster: Object) -> Object:
-    return objects.status(foreign_cluster)
 
 
 def _module(foreign_cluster: Object, name: str) -> Object:
     """Return status and alerts of a module; that of authentication needs the API server, too."""
-    status = _status(foreign_cluster)
+    status = objects.status(foreign_cluster)
     found = (status.get("modules") or {}).get(name) or {}
     conditions = list(found.get("conditions") or [])
     if name == "authentication":
@@ -132,7 +127,7 @@ def _alert(condition: Object) -> str:
 
 
 def peer(foreign_cluster: Object, around: Around) -> Object:
-    cluster_id, status = foreign_cluster["spec"]["clusterID"], _status(foreign_cluster)
+    cluster_id, status = foreign_cluster["spec"]["clusterID"], objects.status(foreign_cluster)
     authentication = _module(foreign_cluster, "authentication")
     slices = [one for one in around.slices if _provider_of(one, cluster_id)]
     nodes = [one for one in around.virtual_nodes if _is_on(one, cluster_id)]
@@ -172,12 +167,8 @@ def _pod_networks(identities: Iterable[Object], cluster_id: str) -> Object:
 def _provider_of(resource_slice: Object, cluster_id: str) -> bool:
     """Whether it is a slice of that peer, in either direction."""
     spec = objects.spec(resource_slice)
-    other = "consumerClusterID" if _is_replica(resource_slice) else "providerClusterID"
+    other = "consumerClusterID" if ownership.is_foreign(resource_slice) else "providerClusterID"
     return spec.get(other) == cluster_id
-
-
-def _is_replica(resource_slice: Object) -> bool:
-    return ownership.is_foreign(resource_slice)
 
 
 def _is_on(virtual_node: Object, cluster_id: str) -> bool:
@@ -191,14 +182,14 @@ def _slice(resource_slice: Object, quotas: Mapping[Key, Object]) -> Object:
     alerts = [_alert(one) for one in found if one.get("status") != "Accepted"]
     told: Object = {
         "name": key.name,
-        "action": "Providing" if _is_replica(resource_slice) else "Consuming",
+        "action": "Providing" if ownership.is_foreign(resource_slice) else "Consuming",
         "accepted": is_accepted,
         "alerts": alerts or ([] if found else ["the provider has not answered yet"]),
         "resources": dict(status.get("resources") or {}),
     }
     consumer = str(objects.spec(resource_slice).get("consumerClusterID") or "")
     quota = quotas.get(Key(key.namespace, naming.quota_name(key.name, consumer)))
-    if quota is not None and _is_replica(resource_slice):
+    if quota is not None and ownership.is_foreign(resource_slice):
         told["used"] = dict(objects.status(quota).get("used") or {})
     return told
 
@@ -234,7 +225,9 @@ def pick(told: Object, path: str) -> Any:
     """
     found: Any = told
     for name in _SHORTCUTS.get(path.lower(), path).split("."):
-        by_name = {key.lower(): value for key, value in found.items()} if _is_map(found) else {}
+        by_name = (
+            {key.lower(): value for key, value in found.items()} if isinstance(found, dict) else {}
+        )
         if name.lower() not in by_name:
             there = f"there are {', '.join(found)}" if by_name else "it has no fields"
             raise ValueError(f"--get {path}: no field {name!r}: {there}")
@@ -252,10 +245,6 @@ def pick_of_peers(told: Object, path: str) -> Any:
     if len(told) == 1 and first not in {name.lower() for name in told}:
         return pick(next(iter(told.values())), path)
     return pick(told, path)
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 # Lines for people ---------------------------------------------------------------------------------
@@ -303,13 +292,11 @@ _TITLES: Final = {
 
 
 def lines_of_installation(told: Object) -> list[str]:
-    """Return what ``installation`` returns, as lines."""
     health = {**told["health"], "healthy": _health(told["health"])}
     return lines({**told, "health": health, "peerings": told["peerings"]["peers"] or "none"})
 
 
 def _health(told: Object) -> bool | str:
-    """Return whether it is healthy, and if it is not, why."""
     if told["healthy"]:
         return True
     pods = told["unhealthyPods"]
@@ -338,7 +325,7 @@ def _indented(told: Object, indent: str = "") -> Iterator[str]:
         title = indent + _TITLES.get(name, name)
         if _is_empty(value):
             continue
-        if _is_map(value):
+        if isinstance(value, dict):
             yield title
             yield from _indented(value, indent + "  ")
         elif isinstance(value, list):
@@ -351,7 +338,7 @@ def _indented(told: Object, indent: str = "") -> Iterator[str]:
 def _items(values: Iterable[Any], indent: str) -> Iterator[str]:
     """Yield objects by their first field, which is their name, and the rest below it."""
     for value in values:
-        if _is_map(value):
+        if isinstance(value, dict):
             [(_, name), *rest] = value.items()
             yield f"{indent}{name}"
             yield from _indented(dict(rest), indent + "  ")

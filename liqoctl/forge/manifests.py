@@ -158,7 +158,6 @@ def _with_metadata(obj: Object, added: Mapping[str, Mapping[str, str]]) -> Objec
 
 
 def cluster_id(name: str) -> Object:
-    """Return the ConfigMap that says how this cluster is called."""
     labels = {keys.APP_NAME: keys.CLUSTER_ID_CONFIG_MAP, _PART_OF: "liqo"}
     where = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
     data = {keys.CLUSTER_ID_KEY: name}
@@ -182,7 +181,13 @@ def kind_of(obj: Object) -> Kind:
     Source: Kubernetes, apimachinery, ``meta.UnsafeGuessKindToResource``.
     """
     group, _, version = obj["apiVersion"].rpartition("/")
-    return Kind(group, version, obj["kind"], _plural(obj["kind"].lower()), _has_namespace(obj))
+    return Kind(
+        group,
+        version,
+        obj["kind"],
+        _plural(obj["kind"].lower()),
+        bool(obj["metadata"].get("namespace")),
+    )
 
 
 def rehearsed(obj: Object, outcome: str) -> str:
@@ -209,10 +214,6 @@ def _plural(name: str) -> str:
     if name.endswith("y"):
         return f"{name[:-1]}ies"
     return f"{name}es" if name.endswith(_ENDS_IN_ES) else f"{name}s"
-
-
-def _has_namespace(obj: Object) -> bool:
-    return bool(obj["metadata"].get("namespace"))
 
 
 def check_cluster_id(name: str) -> None:
@@ -354,7 +355,6 @@ def _numbers(version: Object) -> tuple[int, ...]:
 
 
 def offloaded(offloadings: Iterable[Key]) -> list[str]:
-    """Return the namespaces that are offloaded, by name."""
     return sorted({key.namespace for key in offloadings})
 
 

@@ -135,7 +135,6 @@ def outcome(offloading: Object) -> OffloadOutcome:
 
 
 def phase(offloading: Object) -> str:
-    """Return the phase that the status tells, for messages."""
     return objects.status(offloading).get("offloadingPhase") or "none yet"
 
 
@@ -241,7 +240,13 @@ def to_term(requirements: Iterable[LabelRequirement]) -> Object:
 
     Shape: {"matchExpressions": [{"key", "operator", "values"}]}; no "values" for operators without.
     """
-    return {"matchExpressions": [_expression(requirement) for requirement in requirements]}
+    return {
+        "matchExpressions": [
+            {"key": one.key, "operator": one.operator}
+            | ({"values": list(one.values)} if one.values else {})
+            for one in requirements
+        ]
+    }
 
 
 def matches(requirements: Iterable[LabelRequirement], labels: Mapping[str, str]) -> bool:
@@ -256,10 +261,9 @@ def _requirement(match: re.Match[str]) -> LabelRequirement:
     word = match["set"] or match["sign"]
     if not word:
         return LabelRequirement(match["key"], "Exists")
-    if match["set"]:
-        values = sorted({value.strip() for value in match["values"].split(",")})
-        return LabelRequirement(match["key"], _OPERATORS[word], tuple(values))
-    return LabelRequirement(match["key"], _OPERATORS[word], (match["value"],))
+    values = match["values"].split(",") if match["set"] else [match["value"]]
+    unique = sorted({value.strip() for value in values})
+    return LabelRequirement(match["key"], _OPERATORS[word], tuple(unique))
 
 
 def _checked(requirement: LabelRequirement, text: str) -> LabelRequirement:
@@ -271,10 +275,3 @@ def _checked(requirement: LabelRequirement, text: str) -> LabelRequirement:
         if requirement.operator in ("Gt", "Lt") and not value.isdecimal():
             raise ValueError(f"{value!r} in {text!r} is not an integer")
     return requirement
-
-
-def _expression(requirement: LabelRequirement) -> Object:
-    expression: Object = {"key": requirement.key, "operator": requirement.operator}
-    if requirement.values:
-        expression["values"] = list(requirement.values)
-    return expression

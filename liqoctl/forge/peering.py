@@ -97,7 +97,6 @@ def pod_networks(identity: Object | None) -> str:
 
 
 def told_networks(networks: str) -> str:
-    """Return what is told of the ``networks`` of a provider's pods."""
     if networks:
         return f"pods of the provider are in {networks}"
     return (
@@ -188,7 +187,6 @@ def is_let_in_now(tenant_: Object | None, now: datetime) -> bool:
 
 
 def params_of(obj: Object | None) -> Object:
-    """Return ``status.authParams`` of a Tenant."""
     params: Object = objects.status(obj).get("authParams") or {}
     return params
 
@@ -241,7 +239,6 @@ def answers(resource_slice_: Object | None) -> dict[str, str]:
 
 
 def told_answers(resource_slice_: Object | None) -> str:
-    """Return what the provider said to a slice, for people."""
     said = answers(resource_slice_).items()
     return ", ".join(f"{type_} {status}" for type_, status in said) or "nothing is said yet"
 
@@ -429,7 +426,6 @@ def user(consumer: str, dice: bytes) -> str:
 
 
 def signing_request(request: bytes, consumer: str, name: str, lifetime: timedelta) -> Object:
-    """Return the CertificateSigningRequest of the user called ``name``."""
     return {
         "apiVersion": keys.CERTIFICATE_SIGNING_REQUEST.api_version,
         "kind": keys.CERTIFICATE_SIGNING_REQUEST.kind,
@@ -459,15 +455,11 @@ def approval(request: Object, moment: str) -> Object:
 
 def grants(consumer: str, name: str, namespace: str, liqo: str) -> list[tuple[Kind, Object]]:
     """Return the bindings of the user: in the consumer's tenant namespace, and in pyliqo's own."""
-    there = ("ClusterRole", TENANT_ROLE)
+    tenant, own = ("ClusterRole", TENANT_ROLE), ("Role", LIQO_ROLE)
+    where = Key(liqo, naming.shorten(f"{LIQO_ROLE}-{consumer}"))
     return [
-        _binding(Key(namespace, TENANT_ROLE), there, consumer, name),
-        _binding(
-            Key(liqo, naming.shorten(f"{LIQO_ROLE}-{consumer}")),
-            ("Role", LIQO_ROLE),
-            consumer,
-            name,
-        ),
+        _binding(Key(namespace, TENANT_ROLE), tenant, consumer, name),
+        _binding(where, own, consumer, name),
     ]
 
 

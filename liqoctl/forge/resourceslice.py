@@ -63,7 +63,6 @@ _QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
 
 
 def answer(obj: Object | None, type_: str) -> tuple[str, str]:
-    """Return what the provider said to one question, and why."""
     listed = objects.status(obj).get("conditions")
     found = objects.find_condition(listed, type_) or {}
     return str(found.get("status", "")), str(found.get("message", ""))
@@ -115,7 +114,6 @@ def row(obj: Object) -> tuple[str, ...]:
 
 
 def node_row(obj: Object) -> tuple[str, ...]:
-    """Return one line of the table of virtual nodes."""
     spec = objects.spec(obj)
     listed = objects.status(obj).get("conditions") or []
     states = {one.get("type"): one.get("status") for one in listed}

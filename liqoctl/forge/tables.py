@@ -4,7 +4,7 @@ Much of what is told others wrote, providers among them: a sequence of theirs co
 said, or pretend that something else was.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -45,24 +45,22 @@ def rows(
 
     ``in_all`` has the namespace first, as kubectl's ``-A`` does.
     """
-    return list(_rows(TABLES[kind], found, now, is_wide=is_wide, in_all=in_all))
-
-
-def _rows(
-    table: Table, found: Sequence[Object], now: datetime, *, is_wide: bool, in_all: bool
-) -> Iterator[Row]:
+    table = TABLES[kind]
     names_it = in_all and not table.has_namespace
-    yield (
-        *(("NAMESPACE",) if names_it else ()),
-        *table.header,
-        *((*table.more, "AGE") if is_wide else ()),
-    )
-    for obj in found:
-        yield (
-            *((obj["metadata"].get("namespace", ""),) if names_it else ()),
-            *table.row(obj),
-            *((*table.more_row(obj), age(obj, now)) if is_wide else ()),
+
+    def row(namespace: str, cells: Row, more: Row) -> Row:
+        return (*((namespace,) if names_it else ()), *cells, *(more if is_wide else ()))
+
+    header = row("NAMESPACE", table.header, (*table.more, "AGE"))
+    shown = (
+        row(
+            obj["metadata"].get("namespace", ""),
+            table.row(obj),
+            (*table.more_row(obj), age(obj, now)),
         )
+        for obj in found
+    )
+    return [header, *shown]
 
 
 def age(obj: Object, now: datetime) -> str:

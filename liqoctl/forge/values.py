@@ -303,7 +303,6 @@ def _valued(obj: Object, values: Values) -> Object:
 
 
 def kept(text: str) -> Object:
-    """Return the ConfigMap that keeps the settings of an installation, as YAML."""
     return _config_map(NAME, {ENTRY: text})
 
 

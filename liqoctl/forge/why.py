@@ -1,6 +1,7 @@
 """The answer of ``liqoctl why``: what ``-o json`` prints, and its lines of text. Pure."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final
 
 from apis import keys, objects, placement
@@ -226,15 +227,7 @@ def _refusals(answer: Object) -> Iterator[str]:
         yield f"{one['owner']}: {one['message']} ({one['count']}x, last {one['at']}{by}{over})"
 
 
-def _next(answer: Object) -> Iterator[str]:
-    yield from answer["next"]
-
-
-def _notes(answer: Object) -> Iterator[str]:
-    yield from answer["notes"]
-
-
-_PARTS: Final[dict[str, Callable[[Object], Iterator[str]]]] = {
+_PARTS: Final[dict[str, Callable[[Object], Iterable[str]]]] = {
     "Namespace": _namespace,
     "Pod": _pod,
     "Nodes": _node_lines,
@@ -242,6 +235,6 @@ _PARTS: Final[dict[str, Callable[[Object], Iterator[str]]]] = {
     "Mentioned by the pod, and not reflected": _staying_lines,
     "Pods that a provider refuses": _waiting_lines,
     "Refused pods": _refusals,
-    "What to do": _next,
-    "Not known": _notes,
+    "What to do": itemgetter("next"),
+    "Not known": itemgetter("notes"),
 }

@@ -290,7 +290,7 @@ def find(events: Iterable[Object], pod: str = "") -> list[RefusedPods]:
     """
     known = [event for event in events if _about(event).get("kind") in _OWNERS]
     created = _newest(known, CREATED, lambda _: "")
-    failed = _newest(known, FAILED, lambda event: _message(event).message)
+    failed = _newest(known, FAILED, lambda event: _message(event)[0])
     found = [
         _refusal(event, created.get((kind, name, "")))
         for (kind, name, _), event in failed.items()
@@ -333,29 +333,23 @@ def _about(event: Object) -> Object:
     return event.get("involvedObject") or {}
 
 
-@dataclass(frozen=True)
-class _Message:
-    message: str
-    webhook: str = ""
-    is_unasked: bool = False
-
-
-def _message(event: Object) -> _Message:
+def _message(event: Object) -> tuple[str, str, bool]:
+    """Return why, by which webhook, and whether that gave no answer."""
     text = str(event.get("message") or "no message")
     for pattern in (_DENIED, _UNASKED):
         if match := pattern.search(text):
-            return _Message(match[2], match[1], pattern is _UNASKED)
-    return _Message(_PREFIX.sub("", text))
+            return match[2], match[1], pattern is _UNASKED
+    return _PREFIX.sub("", text), "", False
 
 
 def _refusal(event: Object, created: Object | None) -> RefusedPods:
-    said, at = _message(event), time_of(event)
+    (message, webhook, is_unasked), at = _message(event), time_of(event)
     return RefusedPods(
         kind=_about(event)["kind"],
         owner=str(_about(event).get("name")),
-        message=said.message,
-        webhook=said.webhook,
-        is_unasked=said.is_unasked,
+        message=message,
+        webhook=webhook,
+        is_unasked=is_unasked,
         at=at,
         count=event.get("count") or (event.get("series") or {}).get("count") or 1,
         is_over=created is not None and time_of(created) > at,

@@ -403,7 +403,6 @@ def _is_our_taint(obstacle: Obstacle) -> bool:
 
 
 def node_of(facts: Facts, pod: Object) -> Object | None:
-    """Return the node it is bound to, if that is known."""
     name = spec_of(pod).get("nodeName")
     return next((n for n in facts.nodes or () if objects.key_of(n).name == name), None)
 
@@ -462,7 +461,6 @@ def mentioned(pod: Object) -> dict[Kind, list[str]]:
 
 
 def told(part: Object) -> str:
-    """Return reason and message of ``part`` in one line."""
     return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))
 
 
