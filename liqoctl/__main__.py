@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from liqoctl import options
-from liqoctl.commands import identity, reflections, resourceslice, virtualnode
+from liqoctl.commands import identity, resourceslice, virtualnode
 from liqoctl.commands.backup import backup, bundle
 from liqoctl.commands.completion import completion
 from liqoctl.commands.dashboard import dashboard
@@ -45,7 +45,7 @@ COMMANDS = (
     force, generate, get, info, install, move, offload, peer, set_, unauthenticate, uncordon,
     uninstall, unoffload, unpeer, version, why,
 )  # fmt: skip
-KINDS = (identity, reflections, resourceslice, virtualnode)
+KINDS = (identity, resourceslice, virtualnode)
 """Modules whose commands belong to the groups create, delete, generate and get."""
 for command in COMMANDS:
     cli.add_command(command)

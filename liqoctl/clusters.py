@@ -50,11 +50,9 @@ class Side:
         return self.session.namespace or self.cluster.access.namespace or "default"
 
     def info(self, message: str) -> None:
-        """Say that a step is done."""
         self.progress.info(f"{self.prefix}{message}")
 
     def warning(self, message: str) -> None:
-        """Say that it went on, and that somebody should look."""
         self.progress.warning(f"{self.prefix}{message}")
 
 

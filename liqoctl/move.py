@@ -11,7 +11,7 @@ import click
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube.client import ClusterClient
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster
 from kube.remotecommand import RemoteCommand
 from liqoctl import clusters, install
 from liqoctl.clusters import Side
@@ -185,10 +185,8 @@ class Move:
         return await self._cluster.get_live(kind, key) if key.name else None
 
     async def _pods(self) -> tuple[Object, ...]:
-        listing = await self._cluster.list(
-            Selection(keys.POD, Object, self._wanted.claim.namespace)
-        )
-        return tuple(listing.items.values())
+        namespace = self._wanted.claim.namespace
+        return tuple(await clusters.listed(self._cluster, keys.POD, namespace))
 
     async def _unused(self) -> None:
         for one in forge.in_use(self._wanted.claim, await self._pods()):

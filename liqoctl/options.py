@@ -61,23 +61,11 @@ def examples(*lines: str) -> str:
 
 
 _ALIASES: Final = {
-    "id": "identity",
-    "identities": "identity",
-    "namespaces": "namespace",
-    "ns": "namespace",
-    "peers": "peer",
-    "po": "pod",
-    "pods": "pod",
-    "resourceslices": "resourceslice",
-    "rs": "resourceslice",
-    "rslice": "resourceslice",
-    "tenants": "tenant",
-    "tn": "tenant",
-    "virtualnodes": "virtualnode",
-    "vn": "virtualnode",
-}
-
-
+    "id": "identity", "identities": "identity", "namespaces": "namespace", "ns": "namespace",
+    "peers": "peer", "po": "pod", "pods": "pod", "resourceslices": "resourceslice",
+    "rs": "resourceslice", "rslice": "resourceslice", "tenants": "tenant", "tn": "tenant",
+    "virtualnodes": "virtualnode", "vn": "virtualnode",
+}  # fmt: skip
 _OF_NETWORK: Final = frozenset(
     {"configuration", "gatewayclient", "gatewayserver", "network", "publickey", "test"}
 )

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import Iterable
 
 import click
 
@@ -60,7 +59,11 @@ async def _informed(consumer: Side, known: Consumer, announced: Entrance) -> Con
     with contextlib.suppress(errors.KubeError):
         service = await cluster.get_live(keys.SERVICE, Key("default", "kubernetes"))
     own = {
-        *_addresses_of(nodes),
+        *(
+            str(each.get("address"))
+            for node in nodes
+            for each in objects.status(node).get("addresses") or []
+        ),
         *(
             one
             for each in slices
@@ -84,12 +87,6 @@ async def _listed(cluster: Cluster, of: Selection[Object]) -> list[Object]:
         return [*(await cluster.list(of)).items.values()]
     except (errors.ForbiddenError, errors.NotFoundError):
         return []
-
-
-def _addresses_of(nodes: Iterable[Object]) -> Iterable[str]:
-    for node in nodes:
-        for each in objects.status(node).get("addresses") or []:
-            yield str(each.get("address"))
 
 
 async def _resolved(name: str) -> list[str]:

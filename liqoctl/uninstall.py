@@ -63,7 +63,9 @@ async def _uninstall(side: Side) -> None:
     side.session.confirm(f"Remove pyliqo, its kinds and its settings ({len(there)} objects)?")
     with side.progress.waiting("the processes to end"):
         await _remove(cluster, [obj for obj in there if not forge.is_prerequisite(obj)])
-        await _until_none(cluster, Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS))
+        pods = Selection(keys.POD, Object, keys.LIQO_NAMESPACE, forge.OURS)
+        for pod in await _list(cluster, pods):
+            await _until_gone(cluster, pod)
         # The controller manager may have made it again meanwhile.
         apis = [obj for obj in manifests if forge.kind_of(obj) == keys.API_SERVICE]
         await _remove(cluster, await _existing(cluster, apis))
@@ -124,11 +126,6 @@ async def _until_gone(cluster: Cluster, obj: Object) -> None:
         return now is None or objects.uid(now) != objects.uid(obj)
 
     await informer.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
-
-
-async def _until_none(cluster: Cluster, selection: Selection[Object]) -> None:
-    for pod in await _list(cluster, selection):
-        await _until_gone(cluster, pod)
 
 
 async def _free_tenant_namespaces(cluster: Cluster) -> None:

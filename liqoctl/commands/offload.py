@@ -1,4 +1,4 @@
-"""``liqoctl offload`` and ``liqoctl unoffload``."""
+"""``liqoctl offload``, ``liqoctl unoffload`` and ``liqoctl get reflections``."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import click
 from liqoctl import lazy, options
 from liqoctl.forge import offloading as forge
 from liqoctl.lazy import Side
-from liqoctl.options import Session
+from liqoctl.options import Session, get
 
 _NAMES = click.argument(
     "names",
@@ -155,3 +155,23 @@ def unoffload_namespace(
         await lazy.offload.unoffload(side, found, given["timeout"], is_dry=given["dry_run"])
 
     lazy.clusters.run(session, work)
+
+
+REFLECTIONS_EXAMPLES = options.examples(
+    "liqoctl get reflections -n shop", "liqoctl get reflections -n shop -o json"
+)
+
+
+@get.command("reflections", epilog=REFLECTIONS_EXAMPLES)
+@options.TEXT_OUTPUT
+@options.on_cluster()
+async def get_reflections(side: Side, output: str) -> None:
+    """Show which objects of a namespace are reflected where, and why others are not.
+
+    Reads only. EndpointSlices go as their Services, claims with their first pod.
+    """
+    found = await lazy.reflections.reflected(side.cluster, side.session.namespace or "default")
+    if output == "text":
+        lazy.reflections.show(found)
+    else:
+        lazy.output.dump([lazy.reflections.told(found)], output)
