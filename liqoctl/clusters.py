@@ -5,6 +5,7 @@ Every step may be done again: what is there already is left, and what differs is
 
 import asyncio
 import contextlib
+import functools
 import importlib.metadata
 import os
 import shlex
@@ -117,22 +118,10 @@ async def _opened(
             connecting = connect(who, user_agent=f"pyliqo-liqoctl/{version()}")
             cluster = await stack.enter_async_context(connecting)
             sides.append(Side(cluster, progress, prefix, session))
-            cluster.on_warning(_each_once(sides[-1].warning))
+            cluster.on_warning(functools.cache(sides[-1].warning))  # each once, as kubectl
         if needs_install:
             await stack.enter_async_context(_told_if_bare(sides))
         yield sides
-
-
-def _each_once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return ``say`` for what was not said before, as kubectl prints each warning once."""
-    said: set[str] = set()
-
-    def warn(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            say(text)
-
-    return warn
 
 
 @asynccontextmanager

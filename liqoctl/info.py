@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -106,7 +106,7 @@ def show(told: Any, lines: Sequence[str], form: str) -> None:
         console.print(text)
 
 
-def show_field(pick: Callable[[Object, str], Any], told: Object, path: str, form: str) -> None:
+def show_field(pick: forge.Pick, told: Object, path: str, form: str) -> None:
     """Print one field of ``told``: a word as it is, all else as YAML, unless ``json`` is asked for.
 
     Raises:

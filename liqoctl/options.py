@@ -402,8 +402,9 @@ def global_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def with_session(*args: Any, **rest: Any) -> Any:
         context = click.get_current_context()
-        context.obj = {**(context.obj or {}), **_taken(rest)}
-        return function(*args, session=_session(context.obj), **rest)
+        context.obj = {**(context.obj or {}), **_said(rest)}
+        others = {name: value for name, value in rest.items() if name not in _NAMES}
+        return function(*args, session=_session(context.obj), **others)
 
     made: Callable[..., Any] = _with(_GLOBAL, with_session)
     return made
@@ -475,9 +476,7 @@ def names_of(what: str) -> Completer:
         given: dict[str, Any] = {}
         one: click.Context | None = context
         while one is not None:
-            known = {name: one.params.get(name) for name in _NAMES}
-            given = {**{name: value for name, value in known.items() if value is not None}, **given}
-            one = one.parent
+            given, one = {**_said(one.params), **given}, one.parent
         with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
             found = lazy.candidates.names(_session(given), lazy.candidates.KINDS[what], typed)
             taken = context.params.get(param.name or "") or ()
@@ -487,9 +486,8 @@ def names_of(what: str) -> Completer:
     return complete
 
 
-def _taken(rest: dict[str, Any]) -> dict[str, Any]:
-    given = {name: rest.pop(name) for name in _NAMES}
-    return {name: value for name, value in given.items() if value is not None}
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name in _NAMES if (value := given.get(name)) is not None}
 
 
 def _session(given: Mapping[str, Any]) -> Session:
@@ -541,7 +539,8 @@ def on_both(what: str) -> Callable[[Work], Callable[..., None]]:
         def run(
             session: Session, remote: Callable[[], Session], timeout: float, **given: Any
         ) -> None:
-            lazy.peer.run(session, remote(), what, timeout, functools.partial(work, **given))
+            both = functools.partial(lazy.peer.met, functools.partial(work, **given))
+            lazy.clusters.run_both(session, remote(), both, what, timeout)
 
         return global_flags(remote_flags(run))
 

@@ -28,7 +28,6 @@ from liqoctl.forge import peering as forge
 from liqoctl.forge import resourceslice, virtualnode
 from liqoctl.forge.peering import Entrance, Metadata
 from liqoctl.forge.resourceslice import SliceOptions
-from liqoctl.options import Session
 
 # The handshake: a consumer proves to a provider who it is -----------------------------------------
 
@@ -63,19 +62,9 @@ class Authentication:
 AS_USUAL: Final = Authentication()
 
 
-def run(
-    who: Session,
-    remote: Session,
-    what: str,
-    timeout_s: float,
-    work: Callable[[PeerClusters], Awaitable[object]],
-) -> None:
-    """Do ``work``, in words ``what``, with the consumer ``who`` and the provider ``remote``."""
-
-    async def introduced(consumer: Side, provider: Side) -> None:
-        await work(await meet(consumer, provider))
-
-    clusters.run_both(who, remote, introduced, what, timeout_s)
+async def met(work: Callable[[PeerClusters], Awaitable[object]], here: Side, there: Side) -> None:
+    """Do ``work`` with the two clusters, the consumer and its provider, as of ``meet``."""
+    await work(await meet(here, there))
 
 
 async def meet(consumer: Side, provider: Side) -> PeerClusters:

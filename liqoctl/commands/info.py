@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from apis.objects import Object
 from liqoctl import lazy, options
 from liqoctl.forge import info as forge
 from liqoctl.lazy import Side
@@ -43,13 +44,9 @@ def info(context: click.Context, /, session: Session, **given: Any) -> None:
         lazy.clusters.run(session, functools.partial(_installation, **given))
 
 
-async def _installation(side: Side, output: str, path: str | None, *, exit_code: bool) -> None:
+async def _installation(side: Side, **given: Any) -> None:
     told = await lazy.info.installation(side.cluster, side.session.liqo_namespace)
-    if path is None:
-        lazy.info.show(told, forge.lines_of_installation(told), output)
-    else:
-        lazy.info.show_field(forge.pick, told, path, output)
-    click.get_current_context().exit(int(exit_code and not forge.is_well(told)))
+    _show(told, forge.lines_of_installation(told), forge.pick, **given)
 
 
 @info.command("peer", epilog=PEER_EXAMPLES)
@@ -64,16 +61,21 @@ async def _installation(side: Side, output: str, path: str | None, *, exit_code:
 @GET
 @EXIT_CODE
 @options.on_cluster()
-async def info_peer(
-    side: Side, names: tuple[str, ...], output: str, path: str | None, *, exit_code: bool
-) -> None:
+async def info_peer(side: Side, names: tuple[str, ...], **given: Any) -> None:
     """Show the state of peers: authentication, slices, virtual nodes, and what is wrong.
 
     Reads only. Without a name all peers are shown.
     """
     told = await lazy.info.peers(side.cluster, names)
+    _show(told, forge.lines(told) or ["no peers"], forge.pick_of_peers, **given)
+
+
+def _show(  # noqa: PLR0913  # what to show, and each flag
+    told: Object, lines: list[str], pick: forge.Pick,
+    *, output: str, path: str | None, exit_code: bool,
+) -> None:  # fmt: skip
     if path is None:
-        lazy.info.show(told, forge.lines(told) or ["no peers"], output)
+        lazy.info.show(told, lines, output)
     else:
-        lazy.info.show_field(forge.pick_of_peers, told, path, output)
+        lazy.info.show_field(pick, told, path, output)
     click.get_current_context().exit(int(exit_code and not forge.is_well(told)))

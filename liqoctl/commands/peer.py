@@ -177,8 +177,8 @@ def unpeer(session: Session, remote: Callable[[], Session], timeout: float, **gi
         return
     provider = remote()
     session.confirm("End the peering? Pods on the provider end, and so do its twins.")
-    ending = functools.partial(lazy.peer.unpeer, **given)
-    lazy.peer.run(session, provider, "unpeering", timeout, ending)
+    ending = functools.partial(lazy.peer.met, functools.partial(lazy.peer.unpeer, **given))
+    lazy.clusters.run_both(session, provider, ending, "unpeering", timeout)
 
 
 @force.command("unpeer", epilog=options.examples("liqoctl force unpeer milan"))

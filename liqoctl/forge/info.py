@@ -5,7 +5,7 @@ Source: docs/parity.md § 7.8.
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -215,6 +215,9 @@ def _suggested(virtual_node: Object) -> Object:
 
 
 # One field out of it ------------------------------------------------------------------------------
+
+
+Pick = Callable[[Object, str], Any]
 
 
 def pick(told: Object, path: str) -> Any:
