@@ -38,7 +38,6 @@ class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, obj: Object) -> "Binding":
-        """Return what ``obj`` says."""
         return msgspec.convert(obj, cls)
 
     def names(self) -> set[str]:

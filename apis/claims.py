@@ -26,7 +26,6 @@ class Storage:
     virtual_class: str = keys.VIRTUAL_STORAGE_CLASS
 
     def is_selected(self, claim: Object) -> bool:
-        """Whether the first pod of ``claim`` goes there."""
         name = selected_node(claim)
         return bool(name) and self.is_node(name)
 
@@ -35,7 +34,6 @@ class Storage:
         return self.is_selected(claim) and not self.is_offered(selected_node(claim))
 
     def has(self, volume: Object) -> bool:
-        """Whether the data of ``volume`` is there."""
         made_by = objects.annotations(volume).get(keys.PROVISIONED_BY)
         where = ownership.cluster_named_by(volume)
         return made_by == keys.STORAGE_PROVISIONER and where == self.cluster_id
@@ -73,7 +71,6 @@ def reason_to_stay(claim: Object, storage: Storage) -> NotReflected | None:
 
 
 def is_provisioned(claim: Object) -> bool:
-    """Whether its volume was asked of a provider."""
     annotations = objects.annotations(claim)
     return any(
         annotations.get(one) == keys.STORAGE_PROVISIONER for one in keys.STORAGE_PROVISIONERS

@@ -233,7 +233,6 @@ class NodeAddresses(msgspec.Struct, gc=False, frozen=True):
     status: _Status = _Status()
 
     def pod_networks(self) -> list[str]:
-        """Return the networks of its pods."""
         return [text for text in dict.fromkeys((*self.spec.pod_cidrs, self.spec.pod_cidr)) if text]
 
     def texts(self) -> list[str]:
@@ -249,7 +248,6 @@ class ClusterAddresses:
     hosts: frozenset[Address] = frozenset()
 
     def has(self, address: Address) -> bool:
-        """Whether ``address`` is of this cluster."""
         return address in self.hosts or any(address in network for network in self.networks)
 
 
@@ -297,7 +295,6 @@ def collapsed(found: Iterable[Network]) -> tuple[Network, ...]:
 
 
 def service_networks(service_cidr: Object) -> list[str]:
-    """Return the networks that a ServiceCIDR says."""
     return list(objects.spec(service_cidr).get("cidrs") or [])
 
 

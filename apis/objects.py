@@ -133,7 +133,6 @@ def is_finished(pod: Mapping[str, Any] | None) -> bool:
 
 
 def is_terminating(obj: Mapping[str, Any]) -> bool:
-    """Whether somebody has asked for its deletion."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 

@@ -161,7 +161,6 @@ class OffloadingPatch:
 
     @classmethod
     def parse(cls, patch: Object) -> "OffloadingPatch":
-        """Return what ``spec.offloadingPatch`` says."""
         return cls(
             node_selector=dict(patch.get("nodeSelector") or {}),
             tolerations=tuple(patch.get("tolerations") or ()),
@@ -244,7 +243,6 @@ class VirtualNode:
 
     @classmethod
     def parse(cls, obj: Object) -> "VirtualNode":
-        """Return what ``obj`` says."""
         key, spec = objects.key_of(obj), objects.spec(obj)
         given, suggested = dict(spec.get("labels") or {}), suggested_labels(obj)
         return cls(
@@ -453,7 +451,6 @@ class MappedNamespace:
         return self.labels().items() <= objects.labels(obj).items()
 
     def selector(self) -> str:
-        """Return the label selector of the twins."""
         return ",".join(f"{key}={value}" for key, value in self.labels().items())
 
 

@@ -65,7 +65,6 @@ class Obstacle:
 
 
 def is_virtual(node: Object) -> bool:
-    """Whether ``node`` stands for another cluster."""
     return objects.labels(node).get(keys.NODE_TYPE) == keys.VIRTUAL_NODE_TYPE
 
 

@@ -59,7 +59,6 @@ class Sharing:
     rounding: str = AT_LEAST_ONE
 
     def percent_of(self, resource: str) -> int:
-        """Return the percentage of ``resource``."""
         return self.by_resource.get(resource, self.percentage)
 
     def told(self) -> str:
@@ -141,7 +140,6 @@ class ProviderPolicy:
         return frozenset(["LoadBalancer"] if self.load_balancer_classes else [])
 
     def allows_name(self, twin: str) -> bool:
-        """Whether a twin namespace may be called so."""
         return not self.remote_namespaces or bool(re.fullmatch(self.remote_namespaces, twin))
 
     def allows_strategy(self, local: str, twin: str, consumer: str) -> bool:
@@ -375,11 +373,9 @@ class PodPolicy:
     """Whether a claim may take a volume that has no class."""
 
     def where(self, own_namespaces: frozenset[str]) -> "PodPolicy":
-        """Return it for a pod that names ``own_namespaces``."""
         return replace(self, own_namespaces=own_namespaces)
 
     def keeping(self, tolerations: Iterable[Object]) -> "PodPolicy":
-        """Return it for a pod that has ``tolerations`` already."""
         return replace(self, kept_tolerations=tuple(tolerations))
 
     @classmethod

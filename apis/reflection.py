@@ -64,7 +64,6 @@ class ReflectedKind:
 
     @property
     def is_configurable(self) -> bool:
-        """Whether there is a choice of policies."""
         return len(self.policies) > 1
 
     def rights_here(self) -> Rights:
@@ -73,7 +72,6 @@ class ReflectedKind:
         return union([own, self.also_here])
 
     def rights_there(self) -> Rights:
-        """Return what it needs in the twin namespace."""
         if self.is_outward:
             return {_resource(self.twin): KEEP}
         return {_resource(self.kind): READ}
@@ -201,17 +199,14 @@ def custom(kind: Kind, policy: Policy = Policy.DENY_LIST) -> ReflectedKind:
 
 
 def opted_in(one: CustomResource) -> ReflectedKind:
-    """Return the row of what a VkOptionsTemplate names."""
     return custom(Kind(one.group, one.version, one.kind, one.resource), one.policy)
 
 
 def rights_here() -> Rights:
-    """Return what all kinds need in offloaded namespaces."""
     return union(row.rights_here() for row in KINDS)
 
 
 def rights_there() -> Rights:
-    """Return what all kinds need in twin namespaces."""
     return union(row.rights_there() for row in KINDS)
 
 

@@ -58,11 +58,9 @@ class MetadataFilter:
     annotations_not_reflected: frozenset[str] = frozenset()
 
     def labels(self, obj: Mapping[str, object]) -> dict[str, str]:
-        """Return the labels that may leave."""
         return _without(objects.labels(obj), self.labels_not_reflected)
 
     def annotations(self, obj: Mapping[str, object]) -> dict[str, str]:
-        """Return the annotations that may leave."""
         return _without(objects.annotations(obj), self.annotations_not_reflected, NEVER_ANNOTATIONS)
 
 

@@ -74,7 +74,6 @@ class Quantity:
 
     @property
     def value(self) -> Decimal:
-        """Return the exact number."""
         return Decimal(self.nanos).scaleb(-9, context=_EXACT)
 
     @property
@@ -245,7 +244,6 @@ def more(amounts: Resources, than: Resources) -> dict[str, Quantity]:
 
 
 def most(one: Resources, other: Resources) -> dict[str, Quantity]:
-    """Return the greater amount of each resource."""
     return _joined(one, other, max)
 
 

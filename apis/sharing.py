@@ -62,7 +62,6 @@ def most(parts: Iterable[Resources]) -> dict[str, Quantity]:
 
 
 def pool(available: Resources, sharing: Sharing) -> Pool:
-    """Return the part of ``available`` that ``sharing`` gives away."""
     amounts: dict[str, Quantity] = {}
     notes: dict[str, str] = {}
     for name, amount in available.items():

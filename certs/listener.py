@@ -79,7 +79,6 @@ class Server:
 
     @property
     def is_listening(self) -> bool:
-        """Whether there is a listener."""
         return self._listener is not None
 
     async def certify(self, pair: Keypair) -> None:
@@ -102,7 +101,6 @@ class Server:
         await self._listen()
 
     async def close(self) -> None:
-        """Stop listening and end what is served."""
         self._stop()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -201,7 +199,6 @@ class Handshakes:
         return _Accepted(self)
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Begin TLS on a connection of TCP."""
         begun = {one: source for one, source in self._begun.items() if not one.is_closing()}
         begun[transport] = _source(transport)
         self._begun = begun
@@ -219,7 +216,6 @@ class Handshakes:
         tls.connection_made(transport)
 
     def done(self, tcp: asyncio.Transport, tls: asyncio.BaseTransport) -> None:
-        """Hand a connection on whose handshake is done."""
         self._begun.pop(tcp, None)
         protocol = self._protocol()
         tls.set_protocol(protocol)

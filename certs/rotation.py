@@ -79,12 +79,10 @@ class RotationOptions:
 
     @property
     def ca_key(self) -> Key:
-        """Return where the authority is."""
         return Key(self.namespace, CA_SECRET)
 
     @property
     def certs_key(self) -> Key:
-        """Return where the serving certificate is."""
         return Key(self.namespace, keys.WEBHOOK_CERTS_SECRET)
 
 

@@ -198,7 +198,6 @@ class Manager:
         return self.informers.of(selection, may_lack=may_lack)
 
     def own_addresses(self) -> LocalAddresses:
-        """Return what follows the addresses of this cluster."""
         return LocalAddresses(
             self.informer(localaddresses.NODES),
             self.informer(localaddresses.API_SERVERS),
@@ -208,7 +207,6 @@ class Manager:
 
     @property
     def own_flags(self) -> tuple[str, ...]:
-        """Return the networks of this cluster that flags name."""
         return (*self.limits.service_cidrs, *self.limits.pod_cidrs)
 
     def all_bindings(self) -> dict[Kind, Informer[Binding]]:

@@ -46,7 +46,6 @@ class Right:
         return f"{self.verb} {self.path or f'nodes/{self.subresource}'}"
 
     def attributes(self, node: str) -> Object:
-        """Return what a SubjectAccessReview asks about."""
         if self.path:
             return {"nonResourceAttributes": {"verb": self.verb, "path": self.path}}
         asked = {"resource": "nodes", "subresource": self.subresource, "name": node}

@@ -33,11 +33,9 @@ class CachedCluster:
             self.add(informer)
 
     def add(self, informer: Informer[Any]) -> None:
-        """Let hits come from ``informer`` too."""
         self._informers.setdefault(informer.selection.kind, []).append(informer)
 
     def remove(self, informer: Informer[Any]) -> None:
-        """Do without ``informer`` from now on."""
         informers = self._informers.get(informer.selection.kind, [])
         if informer in informers:
             informers.remove(informer)

@@ -83,7 +83,6 @@ class ClusterClient:
 
     @property
     def access(self) -> Access:
-        """Return who we are now."""
         return self._transport.identity.access
 
     def on_warning(self, handle: Callable[[str], None]) -> None:
@@ -91,7 +90,6 @@ class ClusterClient:
         self._transport.on_warning = handle
 
     async def close(self) -> None:
-        """Close all connections now."""
         await self._transport.close()
 
     def replace(self, access: Access) -> None:

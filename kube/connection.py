@@ -328,11 +328,9 @@ class CurrentConnection:
 
     @property
     def access(self) -> Access:
-        """Return who we are now."""
         return self.connection.access
 
     async def close(self) -> None:
-        """Close all connections now."""
         for task in self._retiring:
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)

@@ -167,7 +167,6 @@ class Runner:
             attachment.start(self._tasks)
 
     def detach(self, source: WatchSource[Any]) -> None:
-        """Take no more keys from ``source``."""
         attachment = self._attached.pop(source, None)
         if attachment is not None:
             attachment.end()

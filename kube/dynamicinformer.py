@@ -79,7 +79,6 @@ class DynamicTasks(Generic[K]):
 
     @property
     def running(self) -> Mapping[K, asyncio.Task[None]]:
-        """The keys that are worked for now."""
         return self._running
 
     async def keep(self, tasks: asyncio.TaskGroup, wanted: Iterable[K]) -> tuple[set[K], set[K]]:

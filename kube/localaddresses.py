@@ -40,7 +40,6 @@ class LocalAddresses:
             informer.subscribe(self._on_change)
 
     def own(self) -> ClusterAddresses:
-        """Return all of them."""
         if self._known is None:
             said = map(networks.service_networks, self.service_cidrs.items().values())
             services = [*self._flags, *itertools.chain.from_iterable(said)]
@@ -57,6 +56,5 @@ class LocalAddresses:
 
 
 def is_moved(change: Change[NodeAddresses]) -> bool:
-    """Whether the addresses of a node are others now."""
     before, after = (each.texts() if each else [] for each in (change.old, change.new))
     return before != after

@@ -34,7 +34,6 @@ class Queue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is ready and nobody works."""
         return self._schedule.is_idle
 
     def oldest_age_s(self) -> float:
@@ -43,7 +42,6 @@ class Queue(Generic[K]):
         return 0.0 if added is None else max(0.0, self._clock() - added)
 
     def add(self, key: K) -> None:
-        """Make ``key`` ready."""
         if not self._is_closed:
             self._schedule.add(key, self._clock())
             self._wake()
@@ -117,7 +115,6 @@ class Queue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """End the work on ``key``."""
         self._schedule.done(key)
         if self._schedule.is_idle:
             self._idle.set()

@@ -211,6 +211,5 @@ class LargeWriteLimit:
         return None
 
     def wrote(self, key: Key, entries: int) -> None:
-        """Note a write of so many entries."""
         if entries >= LARGE_OBJECT:
             self._until[key] = self._clock() + min(entries * ENTRY_S, LONGEST_PAUSE_S)

@@ -77,7 +77,6 @@ class Reachability:
         return True
 
     async def close(self) -> None:
-        """Stop looking."""
         self._is_closed = True
         if self._looking is not None:
             self._looking.cancel()

@@ -75,7 +75,6 @@ class RemoteCommand:
         await self._send(bytes([_INPUT]) + data)
 
     async def end_input(self) -> None:
-        """Say that its stdin ends here."""
         await self._send(bytes([_CLOSE, _INPUT]))
 
     async def _send(self, message: bytes) -> None:

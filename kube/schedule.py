@@ -166,7 +166,6 @@ class Schedule(Generic[K]):
             self._ready.add(key)
 
     def next_due(self) -> float | None:
-        """Return when the next delayed key is due."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][:2]:
             heapq.heappop(self._heap)  # an earlier time took its place
         return self._heap[0][0] if self._heap else None
@@ -212,7 +211,6 @@ class _Ready(Generic[K]):
         return self._count
 
     def add(self, key: K) -> None:
-        """Let ``key`` stand at the end of its line."""
         self._lines.setdefault(self._line(key), deque()).append(key)
         self._count += 1
 

@@ -51,7 +51,6 @@ class Slim(msgspec.Struct, gc=False):
 
     @property
     def key(self) -> Key:
-        """Return where the object is."""
         return Key(self.metadata.namespace, self.metadata.name)
 
     def decoded_spec(self) -> dict[str, Any]:
@@ -70,7 +69,6 @@ class Partial(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def key(self) -> Key:
-        """Return where the object is."""
         return Key(self.metadata.namespace, self.metadata.name)
 
 
@@ -96,7 +94,6 @@ class PlacedPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     spec: _PlacedSpec = _PlacedSpec()
 
     def to_object(self) -> Object:
-        """Return it as an object."""
         made: Object = msgspec.to_builtins(self)
         return {"spec": {}, **made}
 
@@ -119,7 +116,6 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
 
     @classmethod
     def of(cls, obj: Object) -> Self:
-        """Return ``obj`` packed."""
         return cls(msgspec.convert(obj["metadata"], Version), _packed(msgspec.json.encode(obj)))
 
     @classmethod
@@ -137,7 +133,6 @@ class Packed(msgspec.Struct, gc=False, frozen=True):
         return cls(msgspec.convert(obj["metadata"], Version), _packed(kept), is_large)
 
     def json(self) -> bytes:
-        """Return its JSON."""
         return self.packed if self.packed.startswith(b"{") else zlib.decompress(self.packed)
 
     def whole(self) -> Object:
@@ -159,12 +154,10 @@ class PackedState(Packed, gc=False, frozen=True):
 
     @classmethod
     def of(cls, obj: Object) -> Self:
-        """Return ``obj`` packed."""
         return super().of(_without_spec(obj))
 
     @classmethod
     def cached(cls, obj: Object) -> Self:
-        """Return what a cache keeps of ``obj``."""
         return super().cached(_without_spec(obj))
 
 
@@ -235,7 +228,6 @@ class ReadYourWrites:
         return cached
 
     def forget(self, key: Key) -> None:
-        """Forget the object."""
         self._made.pop(key, None)
 
 

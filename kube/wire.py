@@ -83,7 +83,6 @@ def collection(kind: Kind, namespace: str = "") -> str:
 
 
 def is_key(kind: Kind, key: Key) -> bool:
-    """Whether an object of ``kind`` may have that key."""
     if kind.namespaced and not naming.is_dns_label(key.namespace):
         return False
     if kind.group in _FREELY_NAMED:
@@ -110,7 +109,6 @@ def query(of: Selection[T]) -> dict[str, str]:
 
 
 def typed(kind: Kind, obj: Object) -> Object:
-    """Return ``obj`` so that it says what it is."""
     return {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
 
 

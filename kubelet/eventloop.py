@@ -81,7 +81,6 @@ class Likeness:
         return self._client
 
     async def close(self) -> None:
-        """Close all connections now."""
         if self._client is not None:
             await self._client.close()
 

@@ -244,12 +244,10 @@ class Heartbeat:
             await self._apart.close()
 
     def is_alive(self) -> bool:
-        """Whether no renewal is stuck."""
         runner = self._runner
         return runner is None or runner.is_alive()
 
     async def drain(self) -> None:
-        """Take no more renewals."""
         if runner := self._runner:
             await self._apart.run(runner.drain())
 

@@ -50,7 +50,6 @@ class NodeMetadata:
     taints: Sequence[Object]
 
     def record(self) -> str:
-        """Return what is remembered of it on the Node."""
         return apply.record(
             labels=self.labels, annotations=self.annotations, taints=map(_mark, self.taints)
         )

@@ -63,7 +63,6 @@ class CommonInformers:
         self.settled.set()
 
     def informer(self, of: Selection[Any]) -> Informer[Any]:
-        """Return the one informer of that selection."""
         if of not in self._informers:
             informer = self._informers[of] = Informer(of)
             if of.shape is Packed:
@@ -112,7 +111,6 @@ class NamespaceInformers:
         return Patience(asking, context, self._asked)
 
     def originals(self, reflection: Reflection, runner: Runner) -> None:
-        """Let changes of the originals of ``reflection`` feed ``runner``."""
         row = reflection.of_kind.row
         kept = None if row.is_outward else self._kept
         of = Selection(row.kind, Packed, reflection.namespace, most=row.most, kept=kept)
@@ -170,7 +168,6 @@ class NamespaceInformers:
             informer.on_excess = lambda said: tell(said) if said else None
 
     def look(self, input_: Input, context: ReflectionContext, runner: Runner) -> None:
-        """Let changes of ``input_`` do so too."""
         namespace = self._pair.local_namespace if input_.kind.namespaced else ""
         of = Selection(input_.kind, input_.shape or Packed, namespace, labels=input_.labels)
 
@@ -187,7 +184,6 @@ class NamespaceInformers:
         return any(informer.is_lacking for informer in informers)
 
     def followed(self) -> list[InformerFeed]:
-        """Return all of them."""
         return [
             InformerFeed(
                 informer,

@@ -96,7 +96,6 @@ class KindController:
         self._reflections[namespace] = reflection
 
     def end(self, namespace: str) -> None:
-        """Leave alone what is in ``namespace`` and its twins."""
         self._reflections.pop(namespace, None)
 
 
@@ -239,7 +238,6 @@ class ReflectedNamespaces:
 
     @property
     def running(self) -> Mapping[MappedNamespace, asyncio.Task[None]]:
-        """The pairs that are reflected now."""
         return {asked.pair: task for asked, task in self._scopes.running.items()}
 
     @property
@@ -248,7 +246,6 @@ class ReflectedNamespaces:
         return self._maps
 
     def is_alive(self) -> bool:
-        """Whether no worker is stuck."""
         return all(runner.is_alive() for runner in self._runners())
 
     async def run(self, *beside: Coroutine[Any, Any, None]) -> None:

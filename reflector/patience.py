@@ -132,7 +132,6 @@ class Patience:
         return await self._asked.ask(about, now - FRESH_S if is_any_good else due)
 
     def told(self, original: Object) -> None:
-        """Take note that it has come home."""
         _note(self._told, self._asking.story(original), None)
 
 

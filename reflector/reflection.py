@@ -79,7 +79,6 @@ class Reflection:
 
     @property
     def namespace(self) -> str:
-        """Where the originals are."""
         pair = self._pair
         return pair.local_namespace if self.of_kind.row.is_outward else pair.remote_namespace
 
@@ -167,13 +166,11 @@ class Reflection:
         return pace is None or self._pace.allows(pace(original))
 
     def twin_of(self, key: Key) -> Key:
-        """Return where the twin of the original ``key`` is."""
         turn = self._pair.twin_of if self.of_kind.row.is_outward else self._pair.original_of
         namespace, name = turn(key)
         return Key(namespace, self.of_kind.twin_name(name, self._pair))
 
     def original_of(self, key: Key) -> Key:
-        """Return where the original of the twin ``key`` is."""
         turn = self._pair.original_of if self.of_kind.row.is_outward else self._pair.twin_of
         namespace, name = turn(key)
         return Key(namespace, self.of_kind.original_name(name, self._pair))

@@ -153,7 +153,6 @@ def answer(request: Request, judge: WebhookHandler) -> Object:
 
 
 def malformed(error: MalformedError) -> Object:
-    """Return the AdmissionReview that goes with an answer 400."""
     denied = DeniedError(str(error), code=400)
     return _answer({"uid": error.uid, **_refusal(denied)})
 

@@ -138,7 +138,6 @@ def mutate_pod_update(lookup: Lookup, request: Request) -> Admitted:
 
 
 def mutate_daemon_set(request: Request) -> Admitted:
-    """Keep a DaemonSet that tolerates virtual nodes off them."""
     return pods.keep_daemons_off(request.object)
 
 
@@ -248,7 +247,6 @@ def _count_misplaced(lookup: Lookup, request: Request) -> int | None:
 
 
 def mutate_virtual_node(lookup: Lookup, request: Request) -> Admitted:
-    """Fill a new VirtualNode from its template."""
     key = virtualnodes.template_key(request.object)
     reader = lookup.within(request.budget_s)
     return virtualnodes.fill(request.object, reader.get(keys.VK_OPTIONS_TEMPLATE, key))
@@ -320,7 +318,6 @@ def validate_resource_slice(lookup: Lookup, request: Request) -> Admitted:
 
 
 def mutate_shadow_pod(request: Request, *, is_enforced: bool) -> Admitted:
-    """Complete a new ShadowPod with who created it."""
     return shadowpods.complete(request.object, request.user, is_enforced=is_enforced)
 
 

@@ -43,7 +43,6 @@ class Reviewed:
         self._shed = {what: SHED.labels(path, what) for what in ("queue", "lookup")}
 
     def of(self, verdict: str, reason: str) -> None:
-        """Count a review that ended so."""
         end = self._ends.get((verdict, reason))
         if end is None:
             end = self._ends[verdict, reason] = REVIEWS.labels(self._path, verdict, reason)
@@ -55,7 +54,6 @@ class Reviewed:
         self._shed[waited_for].inc()
 
     def took(self, seconds: float) -> None:
-        """Count how long one took."""
         self._seconds.observe(seconds)
 
 

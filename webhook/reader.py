@@ -192,7 +192,6 @@ class _Live(NamedTuple):
     cluster: Cluster
 
     def is_here(self) -> bool:
-        """Whether the one who asks runs in that loop."""
         with contextlib.suppress(RuntimeError):
             return asyncio.get_running_loop() is self.loop
         return False

@@ -42,18 +42,15 @@ class Drain:
         self._ends: float | None = None
 
     def begin(self) -> None:
-        """Say that the process was told to end."""
         if self._ends is None:
             self._ends = time.monotonic() + self.seconds
 
     @property
     def has_begun(self) -> bool:
-        """Whether it was told to end."""
         return self._ends is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether it may end now."""
         return self._ends is not None and time.monotonic() >= self._ends
 
 
@@ -126,7 +123,6 @@ class Log(glogging.Logger):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own lines, in the format of all others."""
 
     def setup(self, cfg: Any) -> None:  # noqa: ARG002  # as inherited
-        """Leave the lines to the root logger."""
         self.error_log.propagate = True
         self.error_log.setLevel(logging.INFO)
 

@@ -55,7 +55,6 @@ class Row:
 
     @property
     def is_mutating(self) -> bool:
-        """Return whether its answer may have a patch."""
         return self.path.startswith("/mutate/")
 
 

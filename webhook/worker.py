@@ -194,7 +194,6 @@ class Clients(web.Server):
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
-        """Forget it."""
         super().connection_lost(handler, exc)
         source = self._sources.pop(handler)
         self._counts[source] -= 1

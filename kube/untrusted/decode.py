@@ -114,7 +114,6 @@ class PeerDecoder(Decoder):
         self._tell = tell
 
     def fitted(self, kind: Kind, said: Object) -> Object:
-        """Return what has the shape of ``kind``."""
         return fitted(kind, said, self._tell)
 
     def check(self, raw: bytes) -> None:
@@ -357,7 +356,6 @@ def _fields(value: Object, shape: Any, path: str, tell: Callable[[str], None]) -
 def _some(
     items: Iterable[tuple[Any, Any]], shape: Any, path: str, tell: Callable[[str], None]
 ) -> dict[Any, Any]:
-    """Return those of ``items`` that fit."""
     return {
         name: found
         for name, value in items

@@ -168,19 +168,13 @@ class Provider(Protocol):
     """What the kubelet API needs of the provider."""
 
     @property
-    def access(self) -> Access:
-        """Return who we are there."""
-        ...
+    def access(self) -> Access: ...
 
     def stream(
         self, method: str, path: str, query: Mapping[str, str] | None = None
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Open a raw request."""
-        ...
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]: ...
 
-    async def get_text(self, path: str, *, most: int) -> str:
-        """Return what is said at ``path``."""
-        ...
+    async def get_text(self, path: str, *, most: int) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -212,7 +206,6 @@ class Route:
 
 
 async def healthz(_api: Api, _request: web.Request) -> web.StreamResponse:
-    """Return that the server runs."""
     return web.Response(text="ok")
 
 
@@ -236,7 +229,6 @@ async def pods(api: Api, request: web.Request) -> web.StreamResponse:
 
 
 async def container_logs(api: Api, request: web.Request) -> web.StreamResponse:
-    """Stream the log of a container from the provider."""
     key, container = _container(request)
     twin = await _twin(api, key, container)
     query = {"container": container, **log_options(request.query)}
@@ -500,7 +492,6 @@ class ApiEndpoint:
 
     @property
     def informers(self) -> list[Informer[Any]]:
-        """Return what has to run for its loops."""
         return [self._client_ca] if self._settings.node_ip else []
 
     def runners(self) -> list[Runner]:

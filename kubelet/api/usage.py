@@ -61,7 +61,6 @@ class Measured:
 
     @classmethod
     def of(cls, pod: Object) -> "Measured":
-        """Return it of ``pod``."""
         created = pod["metadata"].get("creationTimestamp")
         return cls(objects.uid(pod), created, containers(pod), claims(pod))
 
@@ -106,7 +105,6 @@ class NodeCpu:
         return self._seconds
 
     def last(self, pod: Key, container: str) -> UsageSample | None:
-        """Return what the counter of ``container`` said last."""
         return self._last.get((pod, container))
 
 

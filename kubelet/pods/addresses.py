@@ -50,7 +50,6 @@ class PodAddressBook:
 
     @property
     def has_fabric(self) -> bool:
-        """Whether an IP fabric translates addresses."""
         return self._has_fabric
 
     @property

@@ -77,7 +77,6 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
 
 
 def says(remote: Object, type_: str) -> bool:
-    """Whether the provider says anything of that known type."""
     return type_ in _said(remote)
 
 
@@ -97,7 +96,6 @@ def _runs(local: Object, remote: Object) -> bool:
 
 
 def is_unavailable(local: Object) -> bool:
-    """Whether the pod was marked as out of reach."""
     return objects.labels(local).get(keys.REMOTE_UNAVAILABLE) == "true"
 
 

@@ -395,7 +395,6 @@ def remote_status(
 
 
 def is_counted(local: Object) -> bool:
-    """Whether somebody counts how the pod ends."""
     always = local["spec"].get("restartPolicy", "Always") == "Always"
     return not always or bool(objects.finalizers(local))
 

@@ -41,7 +41,6 @@ class HomeAndProvider:
     destination: str
 
     def pair(self, namespace: str, remote_namespace: str) -> MappedNamespace:
-        """Return the pair of two namespaces."""
         return MappedNamespace(self.origin, self.destination, namespace, remote_namespace)
 
 

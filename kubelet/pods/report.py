@@ -73,19 +73,16 @@ class PodStatuses:
         UNANSWERED.set_function(memories.unanswered)
 
     def begin(self, local: Object) -> None:
-        """Take note that the provider has its ShadowPod."""
         memory = self._memories.of(local)
         memory.refused_s, memory.taken_s = REFUSED_S, TAKEN_S
         memory.begun = self._monotonic()
 
     def has_begun(self, local: Object) -> bool:
-        """Whether the provider was seen to have its ShadowPod."""
         return self._memories.of(local).begun is not None
 
     # What is worth a write -------------------------------------------------------------------
 
     def mirrored(self, local: Object, remote: Object) -> Object:
-        """Return the status of ``local`` as ``remote`` has it."""
         return status.mirrored(local, remote, status.with_note(self.home(), local, remote))
 
     async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
@@ -178,7 +175,6 @@ class PodStatuses:
         return significance.is_same(*self._kept(status.status_of(local), wanted))
 
     def _kept(self, before: Object, wanted: Object) -> tuple[Object, Object]:
-        """Return of two statuses what is kept here."""
         known = self._unkept
         return significance.without(before, known), significance.without(wanted, known)
 

@@ -54,7 +54,6 @@ def pod_address(offered: object) -> str:
 
 
 def filter_of(local: Object, home: LocalContext) -> "Filter":
-    """Return what the provider's word about ``local`` passes."""
     count = sum(len(local["spec"].get(name) or []) for name in _LISTS)
     return Filter(home, min(MESSAGE_BYTES, _OF_POD_BYTES // max(1, count)))
 
@@ -141,7 +140,6 @@ class Filter:
         return {}
 
     def int32(self, value: object) -> int | None:
-        """Return it within the bounds of an int32."""
         return bounded(value, -_INT32, _INT32)
 
 

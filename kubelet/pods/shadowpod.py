@@ -196,7 +196,6 @@ def is_for(remote: Object, local: Object) -> bool:
 
 
 def spec(local: Object, pair: MappedNamespace, options: Options) -> Object:
-    """Return the PodSpec that runs on the provider."""
     copied = {name: local["spec"][name] for name in podfields.COPIED if name in local["spec"]}
     made = copy.deepcopy(copied)
     made |= {"hostNetwork": False, "hostPID": False, "hostIPC": False}

@@ -50,9 +50,7 @@ class Recorder(Protocol):
         type_: Literal["Normal", "Warning"],
         reason: str,
         message: str,
-    ) -> None:
-        """Record an Event about ``obj``."""
-        ...
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ class NodePod(Packed, gc=False, frozen=True):
 
     @classmethod
     def cached(cls, obj: Object) -> Self:
-        """Return what a cache keeps of ``obj``."""
         made = msgspec.structs.replace(super().cached(obj), claim=decide.claim(obj))
         if not made.is_outline:
             return made
@@ -218,7 +215,6 @@ class PodStates:
         return found
 
     def forget(self, key: Key) -> None:
-        """Forget a pod that is gone."""
         self._of.pop(key, None)
 
     def sooner(self, key: Key, again_s: float | None) -> float | None:
@@ -311,7 +307,6 @@ class DeletionEvidence:
         return end.phase, end.pod.whole() if end.pod else None
 
     def is_local_gone(self, key: Key, uid: str) -> bool:
-        """Whether that very pod was seen to go."""
         return bool(uid) and self._locals.get(key) == uid
 
     def hurry_s(self, key: Key, uid: str) -> int | None:
@@ -342,7 +337,6 @@ class DeletionEvidence:
         )
 
     def forget(self, key: Key) -> None:
-        """Forget the local pod."""
         self._locals.pop(key, None)
         self._hurries.pop(key, None)
 
@@ -433,15 +427,12 @@ class PodsByNamespace:
         self._handlers.append(handler)
 
     def of(self, namespace: str) -> Iterable[Key]:
-        """Return the pods of ``namespace``."""
         return list(self._keys.get(namespace, ()))
 
     def all(self) -> Iterable[Key]:
-        """Return all pods."""
         return [key for keys in self._keys.values() for key in keys]
 
     def namespaces(self) -> Iterable[str]:
-        """Return the namespaces that have pods here."""
         return list(self._keys)
 
     def __contains__(self, namespace: str) -> bool:

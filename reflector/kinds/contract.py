@@ -225,11 +225,9 @@ class Labelled(msgspec.Struct, gc=False, frozen=True):
     metadata: Offering
 
     def is_node_of(self, cluster_id: str) -> bool:
-        """Whether it is a virtual node of that provider."""
         return ownership.cluster_in(self.metadata.labels or {}) == cluster_id
 
     def says_the_same(self, other: "Labelled | None") -> bool:
-        """Whether nothing that matters differs."""
         return other is not None and self.metadata.labels == other.metadata.labels
 
 
@@ -251,7 +249,6 @@ class Placed(msgspec.Struct, gc=False, frozen=True):
         msgspec.structs.force_setattr(self, "mentions", reflectionpolicy.mentioned(spec))
 
     def says_the_same(self, other: "Placed | None") -> bool:
-        """Whether nothing that matters differs."""
         return other is not None and (self.node, self.mentions, self.metadata.uid) == (
             other.node,
             other.mentions,

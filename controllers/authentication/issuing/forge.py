@@ -81,7 +81,6 @@ def signing_request(request: CertificateRequest, lifetime: timedelta) -> Object:
 
 
 def approval(request: Object, now: datetime) -> Object:
-    """Return the merge patch for the subresource ``approval``."""
     moment = objects.timestamp(now)
     condition = {
         "type": "Approved",
@@ -106,7 +105,6 @@ def is_decided(request: Object | None) -> bool:
 
 
 def is_approved(request: Object) -> bool:
-    """Whether somebody has said that it may be signed."""
     found = objects.status(request).get("conditions") or []
     return any(condition["type"] == "Approved" for condition in found)
 
@@ -143,7 +141,6 @@ def secret(request: CertificateRequest, certificate: bytes, now: datetime) -> Ob
 
 
 def is_for(found: Object, consumer: str) -> bool:
-    """Whether the Secret ``found`` keeps a certificate of ``consumer``."""
     return authentication.remote_cluster(found) == consumer
 
 
@@ -169,7 +166,6 @@ def api_server(nodes: Iterable[Object], announced: str = "") -> str:
 
 
 def overridden(address: str) -> str:
-    """Return the URL that ``--api-server-address-override`` means."""
     return address if address.startswith("https://") else f"https://{address}"
 
 

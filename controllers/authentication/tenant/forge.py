@@ -153,7 +153,6 @@ def nonce_in(secret: Object | None) -> str:
 
 
 def is_told(obj: Object, reason: str, message: str) -> bool:
-    """Whether the condition ``Ready`` says so already."""
     found = objects.find_condition(objects.status(obj).get("conditions"), READY) or {}
     return (found.get("reason"), found.get("message")) == (reason, message)
 

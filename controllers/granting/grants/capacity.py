@@ -174,7 +174,6 @@ class Capacity:
 
 
 def is_same(old: SlimNode | PodRequests | None, new: SlimNode | PodRequests | None) -> bool:
-    """Whether nothing changed that counts."""
     if old is None or new is None:
         return False
     if isinstance(old, PodRequests) and isinstance(new, PodRequests):

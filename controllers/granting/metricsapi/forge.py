@@ -76,7 +76,6 @@ def _when(do: Do, left: timedelta) -> MetricsServiceStep:
 
 
 def is_ours(service: Object, namespace: str) -> bool:
-    """Whether the APIService leads to the agent of pyliqo."""
     where = objects.spec(service).get("service") or {}
     return (where.get("namespace"), where.get("name")) == (namespace, keys.METRIC_AGENT)
 
@@ -101,7 +100,6 @@ def marked(where: Object | None) -> datetime | None:
 
 
 def mark(agent: Object | None, now: datetime) -> str:
-    """Return the mark of an APIService that goes now."""
     return objects.timestamp(now + AGAIN if is_ready(agent) else now)
 
 

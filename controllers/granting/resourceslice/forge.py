@@ -146,7 +146,6 @@ def _note(offered: Mapping[str, str], existing: Object | None) -> dict[str, str]
 
 
 def _noted(existing: Object | None) -> dict[str, str]:
-    """Return the labels that were suggested and taken."""
     return offloading.suggested_labels(existing) if existing else {}
 
 

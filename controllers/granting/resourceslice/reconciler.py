@@ -262,7 +262,6 @@ class ReplicaReconciler:
             await self.cluster.patch_status(KIND, objects.key_of(obj), changes, metadata=version)
 
     async def _forget(self, key: Key) -> None:
-        """Delete the certificate of a slice that is gone."""
         where = Key(key.namespace, naming.remote_certificate(key.name))
         if where not in await self.secrets():
             return
@@ -332,7 +331,6 @@ def _by_name(change: Change[Object]) -> Iterable[Key]:
 
 
 def _by_certificate(change: Change[Object]) -> Iterable[Key]:
-    """Return the slice whose certificate a Secret keeps."""
     prefix = f"{naming.remote_certificate()}-"
     name = change.key.name.removeprefix(prefix)
     is_one = change.key.name.startswith(prefix) and name

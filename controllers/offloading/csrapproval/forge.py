@@ -80,7 +80,6 @@ def is_pod_of(pod: Object, account: Key, uid: str) -> bool:
 
 
 def verdict(request: Object, type_: str, message: str, now: datetime) -> Object:
-    """Return the merge patch for the subresource ``approval``."""
     before = objects.status(request).get("conditions") or []
     moment = objects.timestamp(now)
     condition = {

@@ -115,8 +115,6 @@ def controller(manager: Manager) -> Setup:
 
 
 def by_node(requests: Informer[Object]) -> Keys:
-    """Return who waits for a Node that is created."""
-
     def keys_of(change: Change[Object]) -> Iterable[Key]:
         if change.old is not None:
             return []

@@ -215,7 +215,6 @@ class NamespaceLimit:
         self._given[name] = self._asker
 
     def leave(self, name: str) -> None:
-        """Note that ``asker`` has no such twin."""
         if self._given.get(name) == self._asker:
             del self._given[name]
 

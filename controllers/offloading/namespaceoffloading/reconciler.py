@@ -58,7 +58,6 @@ class MappedCluster:
 
     @property
     def key(self) -> Key:
-        """Return where its map is."""
         return objects.key_of(self.namespace_map)
 
 
@@ -436,12 +435,10 @@ class Unmapping:
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the rights of its virtual kubelet end now."""
         return self.age_s >= REVOKED_S
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits any longer."""
         return self.age_s >= LET_GO_S
 
     @property
@@ -480,7 +477,6 @@ class Unmappings:
             self._since.pop(namespace, None)
 
     def forget(self, namespace: str) -> None:
-        """Forget the namespace."""
         self._since.pop(namespace, None)
 
     def next_s(self, namespace: str) -> float | None:

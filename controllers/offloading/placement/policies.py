@@ -66,7 +66,6 @@ class Policies:
     def source(
         self, informer: Informer[Outline], offloadings: Informer[Object]
     ) -> WatchSource[Outline]:
-        """Return which changes in ``informer`` concern which NamespaceOffloading."""
         informer.subscribe(functools.partial(self._saw, informer.selection.kind))
 
         def keys_of(change: Change[Outline]) -> Iterable[Key]:

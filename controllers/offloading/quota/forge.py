@@ -40,7 +40,6 @@ class Reservation:
         )
 
     def to_json(self) -> Object:
-        """Return it as in the status."""
         requests = resources.to_json(self.requests)
         return {**self.key._asdict(), "uid": self.uid, "requests": requests}
 
@@ -59,7 +58,6 @@ class Reserve:
         return cls(str(entry.get("keeper") or ""), resources.parse_resources(entry.get("requests")))
 
     def to_json(self) -> Object:
-        """Return it as in the status."""
         return {"keeper": self.keeper, "requests": resources.to_json(self.requests)}
 
 
@@ -111,7 +109,6 @@ class Account:
     """What each of them takes, by the UID of its ShadowPod."""
 
     def put(self, key: Key, pod: Running) -> None:
-        """Note that this Pod exists."""
         self.drop(key)
         self.pods[key] = pod
         if not pod.is_over:
@@ -119,7 +116,6 @@ class Account:
             self.taken[pod.owner] = pod.usage
 
     def drop(self, key: Key) -> None:
-        """Note that no Pod exists there."""
         gone = self.pods.pop(key, None)
         if gone is not None and not gone.is_over:
             left = resources.less(self.used, gone.usage)

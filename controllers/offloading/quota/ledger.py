@@ -61,7 +61,6 @@ def creator(obj: SlimShadow | SlimPod) -> str:
 
 
 def is_claim(shadow: SlimShadow) -> bool:
-    """Whether it may still want a Pod."""
     return (
         not shadow.metadata.deletion_timestamp and shadow.status.phase not in objects.FINAL_PHASES
     )
@@ -84,7 +83,6 @@ def _what_counts(obj: SlimShadow | SlimPod) -> tuple[object, ...]:
 
 
 def owner_of(pod: SlimPod) -> str:
-    """Return the UID of the ShadowPod that controls ``pod``."""
     owners = pod.metadata.owner_references or []
     return next((str(one["uid"]) for one in owners if one.get("controller")), "")
 
@@ -126,7 +124,6 @@ class Reservations:
         return min(found, key=lambda key: quotas.age(found[key])) if found else None
 
     def quota(self, key: Key) -> Object | None:
-        """Return the Quota as the cache has it."""
         return next((held[key] for held in self._granted.values() if key in held), None)
 
     def has(self, user: str, uid: str) -> bool:
@@ -137,7 +134,6 @@ class Reservations:
         return uid in self._booked.get(quota, ()) or uid in self._drawn
 
     def covers(self, user: str, uid: str, usage: Resources) -> bool:
-        """Whether so much is booked for that ShadowPod."""
         quota = self.quota_of(user)
         if quota is None or uid in self._withdrawn.get(quota, ()):
             return False
@@ -175,7 +171,6 @@ class Reservations:
 
 
 def granted_to(quota: Object) -> str:
-    """Return the label of the user whom ``quota`` limits."""
     return quotas.label(str(objects.spec(quota).get("user") or ""))
 
 
@@ -226,7 +221,6 @@ class Accounts:
         return self._accounts.get(user) or Account()
 
     def waiting(self, user: str) -> list[Key]:
-        """Return the ShadowPods of ``user`` that have no Pod."""
         account = self.of(user)
         owners = account.owners()
         return [one.key for one in account.claims.values() if one.uid not in owners]

@@ -240,7 +240,6 @@ class PodIPs(msgspec.Struct, gc=False, frozen=True):
     status: _PodIPStatus = _PodIPStatus()
 
     def texts(self) -> frozenset[str]:
-        """Return its addresses."""
         return frozenset(each.ip for each in self.status.pod_ips)
 
 
@@ -294,7 +293,6 @@ class PodIPIndex:
         return self._pods.synced.is_set()
 
     def nodes_of(self, address: str) -> Iterable[str]:
-        """Return the nodes of the pods that have ``address``."""
         return self._nodes.get(address, {}).values()
 
     def _on_pod(self, change: Change[PodIPs]) -> None:

@@ -183,7 +183,6 @@ def is_told(shadow: Object, refused: QuotaRefusal, type_: str = ADMITTED) -> boo
 
 
 def is_not_allowed(found: Iterable[Object] | None) -> bool:
-    """Whether conditions say that the policy allows no Pod."""
     said = objects.find_condition(list(found or ()), ADMITTED) or {}
     return said.get("status") == "False" and said.get("reason") == NOT_ALLOWED
 
@@ -358,7 +357,6 @@ class Permission:
         return ""
 
     def policy(self, shadow: Object) -> PodPolicy:
-        """Return the policy for the consumer of ``shadow``."""
         return providerpolicy.pod_policy_of(self._consumer(shadow), self.policies())
 
     def version(self) -> frozenset[tuple[str, int]]:

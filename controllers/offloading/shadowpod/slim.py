@@ -140,7 +140,6 @@ class FinalPhases:
         return self._phases.get(shadow["metadata"].get("uid", ""), "")
 
     def forget(self, shadow: Mapping[str, Any]) -> None:
-        """Forget what the ShadowPod itself says now."""
         self._phases.pop(shadow["metadata"].get("uid", ""), None)
 
     def _on_pod(self, change: Change[SlimPod]) -> None:
@@ -159,8 +158,6 @@ class FinalPhases:
 
 
 def seen(shadows: Informer[SlimShadow], pods: Informer[SlimPod]) -> Find:
-    """Return a lookup in the two caches."""
-
     async def found(kind: Kind, key: Key) -> Object | None:
         cached = pods.get(key) if kind == keys.POD else shadows.get(key)
         if cached is None:

@@ -228,7 +228,6 @@ def is_withdrawn(offloading: Object, provider: str, *, has_map: bool) -> bool:
 
 
 def lost(claim: Key, provider: str) -> str:
-    """Return what the author of ``claim`` is told."""
     return (
         f"namespace {claim.namespace} is no longer offloaded to {provider}, and the data of the "
         f"claim was deleted there with it: delete claim {claim.name} to start with an empty volume"

@@ -295,7 +295,6 @@ class SlimClaim(msgspec.Struct, gc=False):
 
     @property
     def key(self) -> Key:
-        """Return where it is."""
         return Key(self.metadata.namespace, self.metadata.name)
 
     def to_object(self) -> Object:

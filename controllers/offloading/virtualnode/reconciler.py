@@ -139,7 +139,6 @@ class VirtualNodeReconciler:
         return lifecycle.kubelet_state(running, None if is_there else secret)
 
     async def _let_pods_go(self, virtual_node: VirtualNode) -> None:
-        """End the deletions that nobody will confirm any more."""
         found = await self._pods_on(virtual_node)
         going = [pod for pod in found if objects.is_terminating(pod)]
         writes.raise_all(await writes.each(going, self._lose))

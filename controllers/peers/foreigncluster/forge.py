@@ -92,7 +92,6 @@ class PeerFacts:
     """None as long as nobody has asked."""
 
     def is_there(self) -> bool:
-        """Whether there is anything that makes it a peer."""
         return bool(self.tenant or self.identity or self.virtual_nodes)
 
 

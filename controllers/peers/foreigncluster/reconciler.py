@@ -40,7 +40,6 @@ class ForeignClusterListers:
     nodes: Lister
 
     async def of(self, cluster_id: str, reach: APIServerHealth | None = None) -> PeerFacts:
-        """Return what there is about one cluster."""
         tenants = _about(cluster_id, await self.tenants())
         identities = _about(cluster_id, await self.identities())
         namespaces = [

@@ -17,11 +17,9 @@ class Peering:
     remote_namespace: str
 
     def replica_of(self, key: Key) -> Key:
-        """Return where the replica of a local object is."""
         return Key(self.remote_namespace, key.name)
 
     def original_of(self, key: Key) -> Key:
-        """Return where the local object of a replica is."""
         return Key(self.local_namespace, key.name)
 
     def selector(self) -> str:

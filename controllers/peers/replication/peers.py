@@ -84,7 +84,6 @@ class ReplicationOrigin:
         return [*self.informers.values(), *others]
 
     def peers(self) -> dict[str, str]:
-        """Return the cluster of each tenant namespace."""
         named = {key.name: ownership.peer_of(obj) for key, obj in self.namespaces.items().items()}
         return {name: peer for name, peer in named.items() if peer}
 
@@ -124,7 +123,6 @@ class ReplicatedPeers:
         self._scopes: DynamicTasks[_Work] = DynamicTasks(self._work)
 
     def is_alive(self) -> bool:
-        """Whether no worker of any peer is stuck."""
         return all(runner.is_alive() for runner in self._origin.runners)
 
     async def drain(self) -> None:

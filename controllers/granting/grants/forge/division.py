@@ -36,7 +36,6 @@ class SliceDemand:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether what it gets depends on what others have."""
         return self.is_shared or bool(self.policy.limits)
 
     @property
@@ -64,7 +63,6 @@ class Share:
 
     @property
     def is_final(self) -> bool:
-        """Whether it has all that it will get."""
         return self.now == self.target
 
 

@@ -132,7 +132,6 @@ def leaving(seen: GrantInputs, applied: Container[Key]) -> Iterator[SliceDemand]
 
 
 def tenant_of(tenants: Mapping[Key, Object], namespace: str) -> Object | None:
-    """Return the Tenant whose namespace this is."""
     found = (obj for key, obj in tenants.items() if key.namespace == namespace)
     return next((one for one in found if objects.spec(one).get("clusterID")), None)
 
@@ -386,7 +385,6 @@ def denied(obj: Object, refusal: SliceRefusal, now: datetime) -> Object:
 
 
 def _is_empty(amounts: Resources) -> bool:
-    """Whether no pod could run in it."""
     return not all(amounts.get(name) for name in _NEEDED)
 
 

@@ -91,7 +91,6 @@ def fabric(networks: Iterable[Object], ips: Iterable[Object]) -> Fabric:
 
 
 def unknown_arguments(extra: Iterable[str]) -> list[str]:
-    """Return the arguments of ``extra`` that neither container takes."""
     taken = frozenset().union(*EXTRA_OF.values())
     return [argument for argument in extra if _flag(argument) not in taken]
 
