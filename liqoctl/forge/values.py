@@ -25,6 +25,15 @@ Text = Annotated[str, Meta(min_length=1, max_length=1024)]
 Argument = Annotated[str, Meta(pattern=r"^--[a-z][a-z0-9-]*(=.*)?$")]
 
 
+def _says(description: str) -> Meta:
+    return Meta(description=description)
+
+
+Amounts = Annotated[
+    dict[str, str | int | float], _says("Amounts, merged with those of the manifest")
+]
+
+
 class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What none of the fields names is refused."""
 
@@ -32,12 +41,8 @@ class _Strict(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 class ResourceValues(_Strict, frozen=True):
     """What the containers of a process request, and are limited to."""
 
-    requests: Annotated[
-        dict[str, str | int | float], Meta(description="Amounts, merged with those of the manifest")
-    ] = {}
-    limits: Annotated[
-        dict[str, str | int | float], Meta(description="Amounts, merged with those of the manifest")
-    ] = {}
+    requests: Amounts = {}
+    limits: Amounts = {}
 
 
 class ProcessValues(_Strict, frozen=True):
@@ -45,45 +50,37 @@ class ProcessValues(_Strict, frozen=True):
 
     args: Annotated[
         list[Argument],
-        Meta(description="Flags of the process; each replaces the manifest's flag of that name"),
+        _says("Flags of the process; each replaces the manifest's flag of that name"),
     ] = []
     replicas: Annotated[
         Annotated[int, Meta(ge=1, le=20)] | None,
-        Meta(description="Number of pods, 1 to 20 [as in the manifest]"),
+        _says("Number of pods, 1 to 20 [as in the manifest]"),
     ] = None
     resources: Annotated[
-        ResourceValues,
-        Meta(description="Requests and limits of its container, resource by resource"),
+        ResourceValues, _says("Requests and limits of its container, resource by resource")
     ] = ResourceValues()
     node_selector: Annotated[
-        dict[str, str], Meta(description="Labels of the nodes that its pods may run on")
+        dict[str, str], _says("Labels of the nodes that its pods may run on")
     ] = {}
-    tolerations: Annotated[
-        list[dict[str, Any]], Meta(description="Tolerations, as in a PodSpec")
-    ] = []
+    tolerations: Annotated[list[dict[str, Any]], _says("Tolerations, as in a PodSpec")] = []
     affinity: Annotated[
-        dict[str, Any], Meta(description="Affinity, as in a PodSpec; replaces the manifest's")
+        dict[str, Any], _says("Affinity, as in a PodSpec; replaces the manifest's")
     ] = {}
     priority_class_name: Annotated[
-        str, Meta(description="PriorityClass of its pods [the webhook: system-cluster-critical]")
+        str, _says("PriorityClass of its pods [the webhook: system-cluster-critical]")
     ] = ""
-    labels: Annotated[
-        dict[str, str], Meta(description="Labels of the Deployment and of its pods")
-    ] = {}
+    labels: Annotated[dict[str, str], _says("Labels of the Deployment and of its pods")] = {}
 
 
 class ProxyValues(_Strict, frozen=True):
     """By which proxy the processes reach API servers of peers."""
 
-    https_proxy: Annotated[
-        str, Meta(description="`http://` or `https://` URL without a password")
-    ] = ""
+    https_proxy: Annotated[str, _says("`http://` or `https://` URL without a password")] = ""
     no_proxy: Annotated[
-        list[Text], Meta(description="Names, domains and networks that are reached directly")
+        list[Text], _says("Names, domains and networks that are reached directly")
     ] = []
     secret_name: Annotated[
-        str,
-        Meta(description="Secret in namespace `liqo` with the keys `HTTPS_PROXY` and `NO_PROXY`"),
+        str, _says("Secret in namespace `liqo` with the keys `HTTPS_PROXY` and `NO_PROXY`")
     ] = ""
 
 
@@ -91,47 +88,40 @@ class ApiServerValues(_Strict, frozen=True):
     """Where peers find the API server of this cluster."""
 
     url: Annotated[
-        str, Meta(description="`https://` URL [the address of a control-plane node, port 6443]")
+        str, _says("`https://` URL [the address of a control-plane node, port 6443]")
     ] = ""
     ca: Annotated[
-        str,
-        Meta(description="PEM text of who signs its certificate [that of the service accounts]"),
+        str, _says("PEM text of who signs its certificate [that of the service accounts]")
     ] = ""
     publicly_trusted: Annotated[
-        bool, Meta(description="Its certificate is publicly trusted: peers are given no CA")
+        bool, _says("Its certificate is publicly trusted: peers are given no CA")
     ] = False
 
 
 class Values(_Strict, frozen=True):
     """All settings that an installation keeps."""
 
-    image: Annotated[
-        str, Meta(description="Image of all processes, by tag or digest (`name@sha256:...`)")
-    ] = ""
-    image_pull_secrets: Annotated[
-        list[Text], Meta(description="Secrets in namespace `liqo` to pull the image with")
-    ] = []
-    labels: Annotated[
-        dict[str, str], Meta(description="Labels of all Deployments and of their pods")
-    ] = {}
-    proxy: Annotated[ProxyValues, Meta(description="How peers are reached from here")] = (
-        ProxyValues()
+    image: Annotated[str, _says("Image of all processes, by tag or digest (`name@sha256:...`)")] = (
+        ""
     )
-    api_server: Annotated[ApiServerValues, Meta(description="Where peers find this cluster")] = (
+    image_pull_secrets: Annotated[
+        list[Text], _says("Secrets in namespace `liqo` to pull the image with")
+    ] = []
+    labels: Annotated[dict[str, str], _says("Labels of all Deployments and of their pods")] = {}
+    proxy: Annotated[ProxyValues, _says("How peers are reached from here")] = ProxyValues()
+    api_server: Annotated[ApiServerValues, _says("Where peers find this cluster")] = (
         ApiServerValues()
     )
     scraped_from: Annotated[
         dict[str, str],
-        Meta(description="Labels of the namespaces whose pods may read metrics [every namespace]"),
+        _says("Labels of the namespaces whose pods may read metrics [every namespace]"),
     ] = {}
-    webhook: Annotated[ProcessValues, Meta(description="`liqo-webhook`")] = ProcessValues()
-    controller_manager: Annotated[ProcessValues, Meta(description="`liqo-controller-manager`")] = (
+    webhook: Annotated[ProcessValues, _says("`liqo-webhook`")] = ProcessValues()
+    controller_manager: Annotated[ProcessValues, _says("`liqo-controller-manager`")] = (
         ProcessValues()
     )
-    certs: Annotated[ProcessValues, Meta(description="`liqo-certs`")] = ProcessValues()
-    metric_agent: Annotated[ProcessValues, Meta(description="`liqo-metric-agent`")] = (
-        ProcessValues()
-    )
+    certs: Annotated[ProcessValues, _says("`liqo-certs`")] = ProcessValues()
+    metric_agent: Annotated[ProcessValues, _says("`liqo-metric-agent`")] = ProcessValues()
 
 
 PROCESSES: Final = {
@@ -209,17 +199,14 @@ def _complaints(values: Values) -> Iterator[str]:
             yield f"imagePullSecrets: {name!r} is not the name of a Secret"
     if any(character.isspace() for character in values.image):
         yield f"image: {values.image!r} has a space; use name:tag or name@sha256:digest"
+    names = {each.name: each.encode_name for each in msgspec.structs.fields(Values)}
     for field in PROCESSES.values():
         process: ProcessValues = getattr(values, field)
-        path = msgspec.structs.fields(Values)[_position(field)].encode_name
+        path = names[field]
         yield from _of_labels(f"{path}.labels", process.labels)
         yield from _of_labels(f"{path}.nodeSelector", process.node_selector, reserved=frozenset())
         yield from _of_amounts(f"{path}.resources.requests", process.resources.requests)
         yield from _of_amounts(f"{path}.resources.limits", process.resources.limits)
-
-
-def _position(field: str) -> int:
-    return [each.name for each in msgspec.structs.fields(Values)].index(field)
 
 
 def _of_labels(
