@@ -10,7 +10,8 @@ from typing import Final
 from sandbox import controlplane
 from tests.census import Census
 
-LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "50"))
+LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "20"))
+"""50 is the full size: what stays is one of each, by twenty as by fifty."""
 FIRST: Final = 10
 """So many lives fill what is remembered with a bound, and load what is loaded once."""
 AT_ONCE: Final = 10

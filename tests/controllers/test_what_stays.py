@@ -1,4 +1,4 @@
-"""Of what has been nothing stays: each process has as many objects after 50 lives as before.
+"""Of what has been nothing stays: each process has as many objects after 20 lives as before.
 
 One API server is consumer and provider, with the controller manager and both processes of a virtual
 node; another one is each of the peers that come and go. Lives are those of namespaces, of pods and
@@ -177,7 +177,7 @@ async def processes(world: World, tmp_path: Path) -> AsyncIterator[list[Census]]
         yield [controllers, await run("kubelet", *node, *own), await run("reflector", *node)]
 
 
-async def test_of_50_namespaces_pods_slices_and_peers_nothing_stays(
+async def test_of_namespaces_pods_slices_and_peers_that_went_nothing_stays(
     world: World, processes: list[Census]
 ) -> None:
     await world.offload(ALWAYS)

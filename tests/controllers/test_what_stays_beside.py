@@ -47,7 +47,7 @@ async def assert_nothing_stays(census: Census, life: Life) -> None:
     assert stays == {census.module: {}}
 
 
-async def test_of_50_namespaces_and_pods_nothing_stays_in_the_webhook(
+async def test_of_namespaces_and_pods_that_went_nothing_stays_in_the_webhook(
     cluster: ClusterClient, own_plane: Plane, tmp_path: Path
 ) -> None:
     census = Census(tmp_path, "webhook")
@@ -77,7 +77,7 @@ def worker(process: subprocess.Popen[bytes]) -> int:
     return int(children[0])
 
 
-async def test_of_50_certificates_nothing_stays_in_who_makes_them(
+async def test_of_certificates_that_ended_nothing_stays_in_who_makes_them(
     cluster: ClusterClient, own_plane: Plane, tmp_path: Path
 ) -> None:
     turn = asyncio.Lock()
@@ -105,7 +105,7 @@ async def until_there(
             await asyncio.sleep(0.05)
 
 
-async def test_of_50_twins_and_pods_nothing_stays_in_the_metric_agent(
+async def test_of_twins_and_pods_that_went_nothing_stays_in_the_metric_agent(
     cluster: ClusterClient, own_plane: Plane, tmp_path: Path
 ) -> None:
     """A namespace that is no twin any more is gone for it; here nobody ends one."""
