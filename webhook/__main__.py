@@ -12,7 +12,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = serving.parse_options(argv)
     logs.setup(json=given.json_logs)
     memory.take_all_descriptors()
-    server = serving.GunicornServer(given.serving, lambda: _load(given))
+    server = serving.GunicornServer(given, lambda: _load(given))
     try:
         server.run()
     except SystemExit as ended:

@@ -21,13 +21,12 @@ def load(settings: WebhookOptions) -> Service:
     """Return what a worker serves: the app, and the informers it looks things up in."""
     connect = functools.partial(_connect, settings.kubeconfig)
     reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
-    served = settings.serving
     callers = functools.partial(worker.is_one_of, settings.client_names)
     access = app.AppAccess(
-        is_ready=lambda: reader.is_ready() and not served.drain.has_begun,
+        is_ready=lambda: reader.is_ready() and not settings.drain.has_begun,
         may_scrape=MetricsReaders(reader).check,
-        is_caller=callers if served.client_ca else None,
-        secret_path=handlers.SecretPath(served.tls / keys.LABELLING_DOOR),
+        is_caller=callers if settings.client_ca else None,
+        secret_path=handlers.SecretPath(settings.tls / keys.LABELLING_DOOR),
     )
     table = app.webhook_handlers(
         reader,

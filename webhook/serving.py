@@ -55,20 +55,24 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class GunicornOptions:
-    """Where to listen, and whom to trust."""
+class WebhookOptions:
+    """What the command line says: where to listen, whom to trust, and how to end."""
 
     bind: str
     tls: Path
     drain: Drain
-    client_ca: Path | None = None
+    client_ca: Path | None
     """Who signs the client certificates of API servers; None asks for none."""
+    client_names: frozenset[str]
+    kubeconfig: Path | None
+    is_enforced: bool
+    json_logs: bool | None
 
 
 class GunicornServer(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """One worker, which calls ``load`` after the fork and so has its own informers."""
 
-    def __init__(self, settings: GunicornOptions, load: Callable[[], object]) -> None:
+    def __init__(self, settings: WebhookOptions, load: Callable[[], object]) -> None:
         self._load = load
         tls, authority = settings.tls, settings.client_ca
         self._settings: dict[str, object] = {
@@ -143,27 +147,14 @@ def address(host: str, port: int) -> str:
 _ABOUT: Final = "The admission webhook of one cluster."
 
 
-@dataclass(frozen=True)
-class WebhookOptions:
-    """What the command line says."""
-
-    serving: GunicornOptions
-    client_names: frozenset[str]
-    kubeconfig: Path | None
-    is_enforced: bool
-    json_logs: bool | None
-
-
 def parse_options(argv: Sequence[str] | None) -> WebhookOptions:
     """Return what ``argv`` asks for, or the process's own command line; end with what is wrong."""
     given = _parser().parse_args(argv)
     return WebhookOptions(
-        serving=GunicornOptions(
-            bind=address(given.host, given.port),
-            tls=given.tls_dir,
-            drain=Drain(given.drain_seconds),
-            client_ca=given.client_ca,
-        ),
+        bind=address(given.host, given.port),
+        tls=given.tls_dir,
+        drain=Drain(given.drain_seconds),
+        client_ca=given.client_ca,
         client_names=frozenset(given.client_name),
         kubeconfig=given.kubeconfig,
         is_enforced=given.enable_resource_enforcement,
