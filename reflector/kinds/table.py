@@ -1,4 +1,4 @@
-"""The of_kind of each kind of the table in ``apis.reflection`` is reflected."""
+"""How each kind of the table in ``apis.reflection`` is reflected."""
 
 from typing import Final
 
