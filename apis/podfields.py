@@ -149,8 +149,8 @@ _WITHIN_LEVEL: Final = ProviderField("allowed within the Pod Security level", _c
 class PodField(NamedTuple):
     """One field: what is done, a word on it, what its provider says, and which values are refused.
 
-    ``note`` says of a field that may be refused what to do instead. A field ``is_followed`` that
-    may change in a pod that runs. Source: Kubernetes, "Pod update and replacement".
+    ``note`` says of a field that may be refused what to do instead. ``is_followed`` means that
+    the field may change in a pod that runs. Source: Kubernetes, "Pod update and replacement".
     """
 
     fate: PodFieldFate

@@ -69,7 +69,7 @@ def run(
     *,
     needs_install: bool = True,
 ) -> None:
-    """Do ``work`` with the cluster of ``session``, ``within`` the time if it is said ``what``.
+    """Do ``work`` with the cluster of ``session``; ``timeout_s`` bounds it where ``what`` is given.
 
     Raises:
         click.ClickException: it could not be done; the message is for the user.

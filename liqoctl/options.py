@@ -506,9 +506,9 @@ def on_cluster(
 ) -> Callable[[Work], Callable[..., None]]:
     """Add the global flags, and hand the cluster to the command as ``side``.
 
-    If it is said ``what`` is done (``draining {name}``), ``--timeout`` bounds that, else a minute.
-    What it ``asks`` before anything else ends it on a no. In both its arguments are named; ``key``
-    is its ``name`` in the namespace of ``-n``.
+    ``--timeout``, or else a minute, bounds a command that says ``what`` it does (``draining
+    {name}``); one that does not bounds itself. A no to what it ``asks`` first ends it. Both texts
+    may name arguments of the command; ``key`` is its ``name`` in the namespace of ``-n``.
     """
 
     def decorate(work: Work) -> Callable[..., None]:

@@ -110,7 +110,7 @@ class PodLookups:
         return found
 
     async def _some_at_once(self) -> AsyncIterator[tuple[Key, NodePod]]:
-        """Yield the pods of now; a lease or a watch waits for no more than some of them."""
+        """Yield the pods that are here now, and let other tasks run every few of them."""
         for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=_by_key), 1):
             yield key, pod
             if number % AT_ONCE == 0:

@@ -188,7 +188,7 @@ class PodState:
         self.owed_s = in_s if self.owed_s is None else min(in_s, self.owed_s)
 
     def hold(self, now: float) -> float | None:
-        """Return the next pause of a pod that waits for what it reads; None: it waits no more."""
+        """Return how long a pod goes on waiting for what it reads; None after ``PATIENCE_S``."""
         if self.awaits_since is None:
             self.awaits_since = now
         if now - self.awaits_since >= PATIENCE_S:

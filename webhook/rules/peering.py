@@ -117,7 +117,7 @@ _CREATE_NODE: Final = ("metadata", "annotations", keys.CREATE_VIRTUAL_NODE)
 
 
 def mark_slice(obj: Object, groups: Iterable[str]) -> Admitted:
-    """Have a virtual node made of a slice that a user of this cluster asks for and says no more."""
+    """Ask for a virtual node of a user's new slice, unless the slice says whether it wants one."""
     admission.check_object(obj, "ResourceSlice")
     is_of_this_cluster = CONTROL_PLANES not in groups and not ownership.is_marked(labels(obj))
     if not is_of_this_cluster or keys.CREATE_VIRTUAL_NODE in annotations(obj):
