@@ -9,7 +9,7 @@ PY := $(BIN)/python
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-.PHONY: style check test test-others test-journeys demo demo-down up down bench bench-check image wheels one-file sbom release install.yaml format lock help
+.PHONY: style check test test-full test-others test-pair test-three demo demo-down up down bench bench-check image wheels one-file sbom release install.yaml format lock help
 
 style: .venv/ready  ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -24,18 +24,25 @@ check: style  ## What a commit must pass: style, and the fast tests
 test: .venv/ready  ## All tests, those on real clusters beside the others
 	$(PY) -m sandbox prepare
 	@rm -rf .shown
-	@$(MAKE) --no-print-directory -j 2 test-journeys test-others; status=$$?; \
-	$(PY) -m tests.shown .shown/others.json .shown/journeys.json && exit $$status
+	@$(MAKE) --no-print-directory -j 3 test-three test-pair test-others; status=$$?; \
+	$(PY) -m tests.shown .shown/others.json .shown/pair.json .shown/three.json && exit $$status
+
+test-full: .venv/ready  ## All tests at full size, for many hours: before a release
+	PYLIQO_FULL=1 $(MAKE) --no-print-directory test BOUNDED=
 
 # What does not end is interrupted, and shows what failed and where it was.
 BOUNDED := timeout --signal=INT --kill-after=120 4200
 test-others: .venv/ready  # fast ones, and those on API servers
-	$(BOUNDED) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
+	$(BOUNDED) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
 
-# Where the clusters are broken each of a hundred journeys would wait for five minutes: five say why.
-test-journeys: .venv/ready  # on two clusters, which mostly wait: for pods, leases, heartbeats
-	@echo "==> what the journeys say is in .journeys.log, and here when they are over"
-	@$(BOUNDED) $(BIN)/pytest -m journey --maxfail=5 --durations=25 --shown=.shown/journeys.json > .journeys.log 2>&1; status=$$?; cat .journeys.log; exit $$status
+# Journeys mostly wait: for pods, leases, heartbeats. Those of three clusters have clusters of their own meanwhile.
+# Where clusters are broken each of a hundred journeys would wait for five minutes: five say why.
+test-pair: MARKS := journey and not three
+test-three: MARKS := journey and three
+test-three: export PYLIQO_SANDBOX := .sandbox-three
+test-pair test-three: test-%: .venv/ready
+	@echo "==> what these journeys say is in .$*.log, and here when they are over"
+	@$(BOUNDED) $(BIN)/pytest -m "$(MARKS)" --maxfail=5 --durations=25 --shown=.shown/$*.json > .$*.log 2>&1; status=$$?; cat .$*.log; exit $$status
 
 demo: .venv/ready  ## The main job, told step by step on two real clusters (KEEP=1 leaves them running)
 	$(PY) -m sandbox demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture=$(PICTURE))
@@ -47,6 +54,7 @@ up: .venv/ready  ## Start the clusters rome and milan with pyliqo installed
 
 down: .venv/ready  ## Stop the clusters of this checkout and remove all they made
 	$(PY) -m sandbox down
+	PYLIQO_SANDBOX=.sandbox-three $(PY) -m sandbox down
 
 bench: .venv/ready  ## Measure against the least that any system can do (ARGS="burst --sizes 100,1000")
 	$(PY) -m bench $(ARGS)

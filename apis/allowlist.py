@@ -37,7 +37,7 @@ PLAIN: Final = "^[^/.]*$|" + _below([
     # This project's own, and what kubectl, Helm, Kustomize and Flux write on every object
     "liqo.io", "pyliqo.io", "app.kubernetes.io", "kubectl.kubernetes.io", "helm.sh", "checksum",
     "config.kubernetes.io", "config.k8s.io", "toolkit.fluxcd.io",
-    # What controllers of Kubernetes note; AppArmor is judged as the fields of pods are
+    # What controllers of Kubernetes note; AppArmor is checked as the fields of pods are
     "apps.kubernetes.io", "batch.kubernetes.io", "endpoints.kubernetes.io",
     "controller.kubernetes.io", "container.apparmor.security.beta.kubernetes.io",
 ]) + (

@@ -117,7 +117,6 @@ def patch(existing: Object, wanted: Object, unrecorded: Names) -> Object:
 
 
 def taken_off(changes: Object) -> frozenset[str]:
-    """Return the names of labels and annotations that the patch of metadata ``changes`` removes."""
     parts = (changes.get(field) or {} for field in FIELDS)
     return frozenset(name for part in parts for name, value in part.items() if value is None)
 

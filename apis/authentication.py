@@ -12,12 +12,12 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from apis import keys, objects, ownership
-from apis.objects import Meta, Object
+from apis import keys, objects
+from apis.objects import Key, Kind, Meta, Object
 
 _OUR_ROLES: Final = frozenset(
     {
@@ -57,6 +57,32 @@ class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
                 if name.startswith(prefix):
                     found.add(name.removeprefix(prefix).partition(":")[0])
         return found
+
+
+class Grant(NamedTuple):
+    """One object that grants something."""
+
+    kind: Kind
+    wanted: Object
+
+
+def binding(
+    key: Key, metadata: Object, subject: Object, role: str, role_kind: Kind = keys.CLUSTER_ROLE
+) -> Grant:
+    """Return the binding of ``subject`` to ``role``, for the whole cluster without a namespace."""
+    kind = keys.ROLE_BINDING if key.namespace else keys.CLUSTER_ROLE_BINDING
+    reference = {"apiGroup": keys.RBAC_GROUP, "kind": role_kind.kind, "name": role}
+    made = {"metadata": metadata, "subjects": [subject], "roleRef": reference}
+    return Grant(kind, objects.named(kind, key, **made))
+
+
+def subject(kind: str, name: str) -> Object:
+    """Return the ``User`` or ``Group`` called ``name``."""
+    return {"apiGroup": keys.RBAC_GROUP, "kind": kind, "name": name}
+
+
+def account_subject(account: Key) -> Object:
+    return {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
 
 
 class TenantCondition(Enum):
@@ -191,11 +217,6 @@ def collides(cluster_id: str, binding: Binding) -> bool:
 def is_reserved(cluster_id: str) -> bool:
     """Whether ``cluster_id`` looks like a user or group of Kubernetes itself."""
     return cluster_id.startswith("system:")
-
-
-def remote_cluster(obj: Object) -> str:
-    """Return the other cluster that ``obj`` is about, by its label."""
-    return ownership.cluster_named_by(obj)
 
 
 def encoded(data: bytes) -> str:

@@ -45,7 +45,6 @@ class Storage:
 
 
 def selected_node(claim: Object) -> str:
-    """Return the node to which the first pod of ``claim`` goes; empty for none yet."""
     return objects.annotations(claim).get(keys.SELECTED_NODE, "")
 
 
@@ -78,7 +77,7 @@ def is_provisioned(claim: Object) -> bool:
 
 
 def _of_another_class(claim: Object, storage: Storage) -> NotReflected | None:
-    """Judge a claim of a class that is not offered (any more): data that is there stays."""
+    """Check a claim of a class that is not offered (any more): data that is there stays."""
     name, class_ = claim["spec"].get("volumeName"), claim["spec"].get("storageClassName")
     volume = storage.volume(name) if name else None
     if volume is not None and storage.holds(volume, claim):

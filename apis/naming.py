@@ -28,7 +28,6 @@ _NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def tenant_namespace(cluster_id: str) -> str:
-    """Return the namespace of what concerns the cluster ``cluster_id``, its peer."""
     return shorten(f"liqo-tenant-{cluster_id}")
 
 
@@ -110,7 +109,6 @@ def token_secret(pod: str) -> str:
 
 
 def token_key(volume: str, path: str) -> str:
-    """Return the key of the token for ``path`` of ``volume`` in the Secret of a pod's tokens."""
     return f"{volume}-{_hash(path, _TOKEN_HASH_LENGTH)}"
 
 

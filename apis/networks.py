@@ -206,6 +206,12 @@ def _listed(value: Any) -> list[str]:
 
 # The addresses of this cluster --------------------------------------------------------------------
 
+CONTROL_PLANES: Final = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+)
+"""Labels of nodes where API servers are, those of today first."""
 _V4, _V6 = ipaddress.IPv4Network, ipaddress.IPv6Network
 _HOST: Final = {4: 32, 6: 128}
 
@@ -217,20 +223,38 @@ class _Spec(
     pod_cidrs: tuple[str, ...] = ()
 
 
+class _NodeMeta(Meta, gc=False, frozen=True):
+    labels: dict[str, str] | None = None
+
+
 class _Address(msgspec.Struct, gc=False, frozen=True):
     address: str = ""
+    type: str = ""
 
 
 class _Status(msgspec.Struct, gc=False, frozen=True):
     addresses: tuple[_Address, ...] = ()
+    conditions: tuple[dict[str, Any], ...] = ()
 
 
 class NodeAddresses(msgspec.Struct, gc=False, frozen=True):
-    """The addresses of a node: caches keep nothing else of it."""
+    """The addresses of a node: caches keep nothing else of it.
 
-    metadata: Meta
+    Of a node of the control plane, where peers may connect, labels and conditions are there, too.
+    """
+
+    metadata: _NodeMeta
     spec: _Spec = _Spec()
     status: _Status = _Status()
+
+    def __post_init__(self) -> None:
+        if not self.is_control_plane():
+            metadata = msgspec.structs.replace(self.metadata, labels=None)
+            msgspec.structs.force_setattr(self, "metadata", metadata)
+            msgspec.structs.force_setattr(self, "status", _Status(self.status.addresses))
+
+    def is_control_plane(self) -> bool:
+        return not (self.metadata.labels or {}).keys().isdisjoint(CONTROL_PLANES)
 
     def pod_networks(self) -> list[str]:
         return [text for text in dict.fromkeys((*self.spec.pod_cidrs, self.spec.pod_cidr)) if text]

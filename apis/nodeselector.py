@@ -219,7 +219,6 @@ def _narrowed(
 
 
 def _implies(term: _NodeSelectorTerm, other: _NodeSelectorTerm) -> bool:
-    """Whether ``term`` says all that ``other`` says, word by word."""
     return bool(other.requirements) and other.requirements.keys() <= term.requirements.keys()
 
 

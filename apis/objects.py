@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -128,7 +128,6 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def is_finished(pod: Mapping[str, Any] | None) -> bool:
-    """Whether the phase of a Pod, or ShadowPod, is final."""
     return status(pod).get("phase") in FINAL_PHASES
 
 
@@ -170,7 +169,6 @@ def owner_reference(kind: Kind, owner: Mapping[str, Any], *, block: bool = True)
 
 
 def controller_of(obj: Mapping[str, Any]) -> Object | None:
-    """Return the owner reference of the object that controls ``obj``, if there is one."""
     owners = obj["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), None)
 
@@ -221,6 +219,11 @@ def find_condition(conditions: Iterable[Object] | None, type_: str) -> Object | 
     listed = conditions if isinstance(conditions, Iterable) else ()
     fit = (found for found in listed if isinstance(found, dict))
     return next((found for found in fit if found.get("type") == type_), None)
+
+
+def condition(obj: Mapping[str, Any] | None, type_: str) -> Object:
+    """Return the condition of this type in the status of ``obj``; empty if there is none."""
+    return find_condition(status(obj).get("conditions"), type_) or {}
 
 
 def is_condition_true(conditions: Iterable[Object] | None, type_: str) -> bool:
@@ -308,3 +311,20 @@ def clock_skew(date: str, now: datetime) -> timedelta:
         return parsedate_to_datetime(date) - now
     except (TypeError, ValueError, OverflowError):  # none, without a zone, or of no calendar
         return timedelta()
+
+
+# Our kinds: one Struct each, of which each field has the default of its CRD -----------------------
+
+T = TypeVar("T")
+
+
+def read(said: Mapping[str, Any], as_: type[T]) -> T:
+    """Return what ``said`` says, as the Struct ``as_``; null and empty text count as absent.
+
+    Values that are instances of a field's type already are taken over.
+
+    Raises:
+        ValueError: a value is of another type; the message names the path of its field.
+    """
+    given = {name: value for name, value in said.items() if value is not None and value != ""}
+    return msgspec.convert(given, as_)

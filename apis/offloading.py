@@ -12,6 +12,8 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from apis import keys, naming, objects, ownership
 from apis.nodeselector import Term
 from apis.objects import Key, Object
@@ -71,7 +73,7 @@ class NamespaceOffloading:
 
     @classmethod
     def parse(cls, obj: Object) -> "NamespaceOffloading":
-        """Return what ``obj`` says; the selector is not judged (nodeselector.check does).
+        """Return what ``obj`` says; the selector is not checked (nodeselector.check does).
 
         Raises:
             ValueError: an unknown strategy.
@@ -147,27 +149,21 @@ class NamespaceMap:
         )
 
 
-@dataclass(frozen=True)
-class OffloadingPatch:
+class OffloadingPatch(msgspec.Struct, frozen=True, rename="camel"):
     """What is changed in each pod that goes to one virtual node."""
 
-    node_selector: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = {}
     tolerations: tuple[Object, ...] = ()
-    node_affinity: Object = field(default_factory=dict)
+    node_affinity: Object = {}
     """As ``affinity.nodeAffinity`` of a pod; empty for none."""
-    runtime_class: str = ""
+    runtime_class: str = msgspec.field(default="", name="runtimeClassName")
     labels_not_reflected: tuple[str, ...] = ()
     annotations_not_reflected: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, patch: Object) -> "OffloadingPatch":
-        return cls(
-            node_selector=dict(patch.get("nodeSelector") or {}),
-            tolerations=tuple(patch.get("tolerations") or ()),
-            node_affinity=(patch.get("affinity") or {}).get("nodeAffinity") or {},
-            runtime_class=patch.get("runtimeClassName") or "",
-            labels_not_reflected=tuple(patch.get("labelsNotReflected") or ()),
-            annotations_not_reflected=tuple(patch.get("annotationsNotReflected") or ()),
+        return objects.read(
+            {**patch, "nodeAffinity": (patch.get("affinity") or {}).get("nodeAffinity")}, cls
         )
 
 
@@ -177,6 +173,19 @@ class OfferedClass:
 
     name: str
     is_default: bool = False
+
+
+def offered_classes(spec: Object) -> dict[str, tuple[OfferedClass, ...]]:
+    """Return the classes that ``spec`` lists, by the field that does."""
+    found = {
+        f"{one}Classes": [
+            OfferedClass(each[f"{one}ClassName"], bool(each.get("default")))
+            for each in spec[f"{one}Classes"]
+        ]
+        for one in ("storage", "ingress", "loadBalancer")
+        if spec.get(f"{one}Classes") is not None
+    }
+    return {name: tuple(each for each in classes if each.name) for name, classes in found.items()}
 
 
 def is_scheduling_ours(namespace: Object) -> bool:
@@ -202,31 +211,30 @@ def suggested_labels(virtual_node: Object) -> dict[str, str]:
     return {name: value for name, value in said if isinstance(value, str)}
 
 
-@dataclass(frozen=True)
-class VirtualNode:
+class VirtualNode(msgspec.Struct, frozen=True, rename="camel"):
     """A share of a provider, shown as a Node."""
 
     name: str
     namespace: str
-    cluster_id: str
+    cluster_id: str = msgspec.field(default="", name="clusterID")
     kubeconfig_secret: str = ""
     """Name of a Secret in the same namespace; empty for none yet."""
     create_node: bool | None = None
     """None: as the VkOptionsTemplate says. So is ``disable_network_check``."""
     disable_network_check: bool | None = None
-    hard: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    hard: dict[str, str] = {}
+    labels: dict[str, str] = {}
     """Those of its administrator, and of what the provider suggests the rest."""
     suggested: frozenset[str] = frozenset()
     """Those of them that the provider suggested."""
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = {}
     taints: tuple[Object, ...] = ()
     images: tuple[Object, ...] = ()
     storage_classes: tuple[OfferedClass, ...] = ()
     ingress_classes: tuple[OfferedClass, ...] = ()
     load_balancer_classes: tuple[OfferedClass, ...] = ()
     offloading_patch: OffloadingPatch = OffloadingPatch()
-    largest_pod: dict[str, str] = field(default_factory=dict)
+    largest_pod: dict[str, str] = {}
     """The most of each resource that one node of the provider has free; empty: it does not say."""
     vk_options_template_ref: Key | None = None
     """None: the default template. Without a namespace it is in ours, where administrators write."""
@@ -245,26 +253,18 @@ class VirtualNode:
     def parse(cls, obj: Object) -> "VirtualNode":
         key, spec = objects.key_of(obj), objects.spec(obj)
         given, suggested = dict(spec.get("labels") or {}), suggested_labels(obj)
-        return cls(
-            name=key.name,
-            namespace=key.namespace,
-            cluster_id=spec.get("clusterID") or "",
-            kubeconfig_secret=(spec.get("kubeconfigSecretRef") or {}).get("name") or "",
-            create_node=spec.get("createNode"),
-            disable_network_check=spec.get("disableNetworkCheck"),
-            hard=_amounts((spec.get("resourceQuota") or {}).get("hard")),
-            labels={**suggested, **given},
-            suggested=frozenset(suggested.keys() - given.keys()),
-            annotations=dict(spec.get("annotations") or {}),
-            taints=tuple(spec.get("taints") or ()),
-            images=tuple(spec.get("images") or ()),
-            storage_classes=_classes(spec, "storageClasses", "storageClassName"),
-            ingress_classes=_classes(spec, "ingressClasses", "ingressClassName"),
-            load_balancer_classes=_classes(spec, "loadBalancerClasses", "loadBalancerClassName"),
-            offloading_patch=OffloadingPatch.parse(spec.get("offloadingPatch") or {}),
-            largest_pod=_amounts(objects.status(obj).get("largestPod")),
-            vk_options_template_ref=_reference(spec.get("vkOptionsTemplateRef")),
-        )
+        read = {
+            "name": key.name,
+            "namespace": key.namespace,
+            "kubeconfigSecret": (spec.get("kubeconfigSecretRef") or {}).get("name"),
+            "hard": _amounts((spec.get("resourceQuota") or {}).get("hard")),
+            "labels": {**suggested, **given},
+            "suggested": frozenset(suggested.keys() - given.keys()),
+            "offloadingPatch": OffloadingPatch.parse(spec.get("offloadingPatch") or {}),
+            "largestPod": _amounts(objects.status(obj).get("largestPod")),
+            "vkOptionsTemplateRef": _reference(spec.get("vkOptionsTemplateRef")),
+        }
+        return objects.read({**spec, **read, **offered_classes(spec)}, cls)
 
 
 @dataclass(frozen=True)
@@ -305,11 +305,10 @@ class CustomResource:
         return cls(group, part["version"], part["kind"], part["resource"], policy)
 
 
-@dataclass(frozen=True)
-class VkOptionsTemplate:
+class VkOptionsTemplate(msgspec.Struct, frozen=True, rename="camel"):
     """What all virtual kubelets made from it have in common: an administrator's object."""
 
-    container_image: str
+    container_image: str = ""
     create_node: bool = True
     disable_network_check: bool = False
     metrics_enabled: bool = False
@@ -317,22 +316,22 @@ class VkOptionsTemplate:
     replicas: int = 1
     labels_not_reflected: tuple[str, ...] = ()
     annotations_not_reflected: tuple[str, ...] = ()
-    reflectors: dict[str, ReflectorConfig] = field(default_factory=dict)
+    reflectors: dict[str, ReflectorConfig] = {}
     """By the kind's name of the flags: ``pod``, ``configmap``, ``service``, ..."""
     custom_resources: tuple[CustomResource, ...] = ()
-    resources: Object = field(default_factory=dict)
+    resources: Object = {}
     extra_args: tuple[str, ...] = ()
-    extra_labels: dict[str, str] = field(default_factory=dict)
-    extra_annotations: dict[str, str] = field(default_factory=dict)
-    node_extra_labels: dict[str, str] = field(default_factory=dict)
+    extra_labels: dict[str, str] = {}
+    extra_annotations: dict[str, str] = {}
+    node_extra_labels: dict[str, str] = {}
     suggestible: tuple[str, ...] | None = None
     """Labels that a provider may suggest, keys and domains; None: as ``suggested`` has it."""
-    node_extra_annotations: dict[str, str] = field(default_factory=dict)
+    node_extra_annotations: dict[str, str] = {}
     image_pull_secrets: tuple[Object, ...] = ()
     pull_policy: str = "IfNotPresent"
     tolerations: tuple[Object, ...] = ()
-    node_selector: dict[str, str] = field(default_factory=dict)
-    affinity: Object = field(default_factory=dict)
+    node_selector: dict[str, str] = {}
+    affinity: Object = {}
     priority_class_name: str = keys.VIRTUAL_KUBELET_PRIORITY
 
     @classmethod
@@ -343,32 +342,12 @@ class VkOptionsTemplate:
             ValueError: an unknown reflection type, or a custom resource of the core group.
         """
         spec = objects.spec(obj)
-        replicas = spec.get("replicas")
-        return cls(
-            container_image=spec.get("containerImage") or "",
-            create_node=spec.get("createNode", True),
-            disable_network_check=spec.get("disableNetworkCheck", False),
-            metrics_enabled=spec.get("metricsEnabled", False),
-            metrics_address=spec.get("metricsAddress") or DEFAULT_METRICS_ADDRESS,
-            replicas=1 if replicas is None else replicas,
-            labels_not_reflected=tuple(spec.get("labelsNotReflected") or ()),
-            annotations_not_reflected=tuple(spec.get("annotationsNotReflected") or ()),
-            reflectors=_reflectors(spec.get("reflectorsConfig") or {}),
-            custom_resources=tuple(map(CustomResource.parse, spec.get("customResources") or ())),
-            resources=spec.get("resources") or {},
-            extra_args=tuple(spec.get("extraArgs") or ()),
-            extra_labels=dict(spec.get("extraLabels") or {}),
-            extra_annotations=dict(spec.get("extraAnnotations") or {}),
-            node_extra_labels=dict(spec.get("nodeExtraLabels") or {}),
-            suggestible=_listed((spec.get("nodeLabels") or {}).get("allowed")),
-            node_extra_annotations=dict(spec.get("nodeExtraAnnotations") or {}),
-            image_pull_secrets=tuple(spec.get("imagePullSecrets") or ()),
-            pull_policy=spec.get("pullPolicy") or "IfNotPresent",
-            tolerations=tuple(spec.get("tolerations") or ()),
-            node_selector=dict(spec.get("nodeSelector") or {}),
-            affinity=spec.get("affinity") or {},
-            priority_class_name=spec.get("priorityClassName") or keys.VIRTUAL_KUBELET_PRIORITY,
-        )
+        read = {
+            "reflectors": _reflectors(spec.get("reflectorsConfig") or {}),
+            "customResources": tuple(map(CustomResource.parse, spec.get("customResources") or ())),
+            "suggestible": (spec.get("nodeLabels") or {}).get("allowed"),
+        }
+        return objects.read({**spec, **read}, cls)
 
 
 def drain_timeout(template: Object | None) -> timedelta:
@@ -382,10 +361,6 @@ def drain_timeout(template: Object | None) -> timedelta:
     return timedelta(seconds=objects.parse_duration(said))
 
 
-def _listed(texts: Any) -> tuple[str, ...] | None:
-    return None if texts is None else tuple(map(str, texts))
-
-
 def _member(part: Object, name: str, default: E) -> E:
     value, members = part.get(name) or default.value, type(default)
     try:
@@ -397,13 +372,6 @@ def _member(part: Object, name: str, default: E) -> E:
 
 def _amounts(hard: Any) -> dict[str, str]:
     return {name: str(amount) for name, amount in (hard or {}).items()}
-
-
-def _classes(spec: Object, plural: str, name: str) -> tuple[OfferedClass, ...]:
-    offered = spec.get(plural) or ()
-    return tuple(
-        OfferedClass(one[name], bool(one.get("default"))) for one in offered if one.get(name)
-    )
 
 
 def _reference(reference: Object | None) -> Key | None:
@@ -447,7 +415,6 @@ class MappedNamespace:
         return {keys.ORIGIN: self.origin, keys.DESTINATION: self.destination}
 
     def reflects(self, obj: Object) -> bool:
-        """Whether the remote object ``obj`` is a twin made by this origin."""
         return self.labels().items() <= objects.labels(obj).items()
 
     def selector(self) -> str:

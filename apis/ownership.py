@@ -1,4 +1,4 @@
-"""Whose an object is: its namespace says so, and no mark of the object alone.
+"""Ownership of objects: the namespace decides, and no label or annotation alone.
 
 A tenant namespace and a twin name a cluster in labels that only administrators and our controllers
 set. In a tenant namespace lies what the peer put there beside what goes to it: a policy keeps the
@@ -12,6 +12,8 @@ from typing import Final
 
 from apis import keys, objects
 from apis.objects import Object
+
+MANAGED: Final = {keys.APP_MANAGED_BY: "liqo", keys.LIQO_MANAGED: "true"}
 
 REPLICAS: Final = f"{keys.REPLICATED}=true"
 """Selects what says that it is a replica: narrows a list, and decides nothing."""
@@ -42,7 +44,6 @@ def cluster_named_by(obj: Object) -> str:
 
 
 def cluster_in(labels: Mapping[str, str]) -> str:
-    """Return the cluster that ``labels`` name, as ``cluster_named_by`` does."""
     return labels.get(keys.REMOTE_CLUSTER_ID, "")
 
 
@@ -98,11 +99,6 @@ def is_for(obj: Object, peer: str) -> bool:
     return bool(peer) and destination(obj) == peer and not is_foreign(obj, peer)
 
 
-def is_shadow_of(obj: Object, consumer: str) -> bool:
-    """Whether a shadow in a twin of ``consumer`` says no other origin."""
-    return shadow_origin(obj, consumer) == consumer
-
-
 def replica(consumer: str) -> dict[str, str]:
     """Return the marks by which a provider knows a replica that ``consumer`` puts there."""
     return {
@@ -111,10 +107,6 @@ def replica(consumer: str) -> dict[str, str]:
         keys.ORIGIN_ID: consumer,
         keys.REMOTE_CLUSTER_ID: consumer,
     }
-
-
-def replicas_of(consumer: str) -> str:
-    return f"{REPLICAS},{keys.ORIGIN_ID}={consumer}"
 
 
 def original(provider: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Which nodes a pod may go to, and for each of the others every reason why not.
 
-What is judged is one pod and one node, without the other pods: a node that passes may be full.
+The predicates compare one pod with one node, without other pods: a node that passes may be full.
 Source: Kubernetes, "Assigning Pods to Nodes", "Taints and Tolerations"; docs/parity.md § 3.1.
 """
 
@@ -179,7 +179,7 @@ def _covers(toleration: Object, taint: Object) -> bool:
 def _standing(node: Object, tolerations: Sequence[Object]) -> Iterator[Obstacle]:
     """Yield what is wrong with ``node`` for the one who has these ``tolerations``."""
     spec = objects.spec(node)
-    ready = objects.find_condition(objects.status(node).get("conditions"), "Ready") or {}
+    ready = objects.condition(node, "Ready")
     if ready.get("status") != "True" and not is_tolerated(_ready_taint(ready), tolerations):
         yield Obstacle(Rule.NOT_READY, _not_ready(ready))
     cordon = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}
@@ -299,7 +299,7 @@ _MOST: Final = 400
 
 @dataclass(frozen=True)
 class PlacementAnnotation:
-    """By which strategy a pod was judged, and what was added to it for that."""
+    """By which strategy a pod was placed, and what was added to it for that."""
 
     strategy: PodOffloadingStrategy
     generation: int
@@ -333,7 +333,7 @@ class PlacementAnnotation:
 
     @classmethod
     def of(cls, pod: Object) -> "PlacementAnnotation | None":
-        """Return what ``pod`` carries, None if nobody judged it."""
+        """Return what ``pod`` carries, None if no webhook placed it."""
         return cls.parse(str(objects.annotations(pod).get(keys.PLACEMENT) or ""))
 
     def is_of(self, offloading: NamespaceOffloading) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from apis import ownership, validation
 from apis.objects import Object
-from apis.providerpolicy import PodPolicy
+from apis.providerpolicy import ProviderPolicy
 
 KINDS: Final = ("podAffinity", "podAntiAffinity")
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -33,7 +33,7 @@ MOST: Final = 16
 FOREIGN: Final = "reaches over pods of others"
 
 
-def complaints(_name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+def complaints(_name: str, value: Any, _spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the affinity of a pod."""
     affinity = validation.struct(value, "spec.pod.affinity")
     yield from _unknown(affinity, FIELDS, "affinity")
@@ -48,15 +48,14 @@ def complaints(_name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iter
         yield from _term(term, path, policy)
 
 
-def _term(term: Object, path: str, policy: PodPolicy) -> Iterator[str]:
-    opened = policy.affinity_namespaces
+def _term(term: Object, path: str, policy: ProviderPolicy) -> Iterator[str]:
+    opened = policy.allowed.affinity_namespaces
     if ANY in opened:
         return
     if term.get("namespaceSelector") is not None:
         yield f"{path}.namespaceSelector {FOREIGN}"
     for name in validation.items(term.get("namespaces"), f"spec.pod.{path}.namespaces"):
-        known = opened | policy.own_namespaces
-        if validation.text(name, f"spec.pod.{path}.namespaces") not in known:
+        if validation.text(name, f"spec.pod.{path}.namespaces") not in opened:
             yield f"{path}.namespaces {name!r} {FOREIGN}"
 
 
@@ -90,7 +89,7 @@ def named(affinity: Object) -> frozenset[str]:
 
 
 def looked_up(spec: Object) -> frozenset[str]:
-    """Return the namespaces to be looked up before ``spec`` is judged; none if it names too many.
+    """Return the namespaces to be looked up before ``spec`` is checked; none if it names too many.
 
     Raises:
         DeniedError: something is of another shape than in a PodSpec.

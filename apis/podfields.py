@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from apis import keys, objects, podaffinity, podsecurity, podvolumes, resources, validation
 from apis.objects import Object
-from apis.providerpolicy import MAX_GRACE_S, PodPolicy
+from apis.providerpolicy import MAX_GRACE_S, ProviderPolicy
 from apis.validation import DeniedError
 
-Check: TypeAlias = Callable[[str, Any, Object, PodPolicy], Iterator[str]]
+Check: TypeAlias = Callable[[str, Any, Object, ProviderPolicy], Iterator[str]]
 """Yields what is wrong with the value of the field of that name; sees the whole spec."""
 DEFAULT_ACCOUNT: Final = "default"
 
@@ -42,64 +42,70 @@ class ProviderField(NamedTuple):
 _MUST_NOT: Final = "must not be set"
 
 
-def _any(_name: str, _value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _any(_name: str, _value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     yield from ()
 
 
-def _never(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _never(name: str, value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     if value not in ("", [], {}):
         yield f"{name} {_MUST_NOT}"
 
 
-def _boolean(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _boolean(name: str, value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     if not isinstance(value, bool):
         yield f"{name} must be a boolean"
 
 
-def _scheduler(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _scheduler(name: str, value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     if value not in ("", "default-scheduler"):
         yield f"{name} {_MUST_NOT}"
 
 
-def _grace(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
-    if not isinstance(value, int) or not 0 <= value <= policy.max_grace_s:
-        yield f"{name} must be from 0 to {policy.max_grace_s}"
+def _grace(name: str, value: Any, _spec: Object, policy: ProviderPolicy) -> Iterator[str]:
+    if (
+        not isinstance(value, int)
+        or not 0 <= value <= policy.allowed.max_termination_grace_period_seconds
+    ):
+        yield f"{name} must be from 0 to {policy.allowed.max_termination_grace_period_seconds}"
 
 
-def _priority_class(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+def _priority_class(name: str, value: Any, _spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     class_ = validation.text(value, f"spec.pod.{name}")
-    if class_ and class_ not in policy.priority_classes:
+    if class_ and class_ not in policy.allowed.priority_class_names:
         yield f"{name} {class_!r} is not offered"
 
 
-def _runtime_class(name: str, value: Any, _spec: Object, policy: PodPolicy) -> Iterator[str]:
+def _runtime_class(name: str, value: Any, _spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     class_ = validation.text(value, f"spec.pod.{name}")
-    if class_ and policy.runtime_classes is not None and class_ not in policy.runtime_classes:
+    offered = policy.allowed.runtime_class_names
+    if class_ and offered is not None and class_ not in offered:
         yield f"{name} {class_!r} is not offered"
 
 
-def _account(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+def _account(name: str, value: Any, spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     account = validation.text(value, f"spec.pod.{name}")
     if account in ("", DEFAULT_ACCOUNT):
         return
     if spec.get("automountServiceAccountToken") is not True:
         yield f"{name} {account!r} goes with automountServiceAccountToken: true only"
-    if policy.service_accounts is not None and account not in policy.service_accounts:
+    offered = policy.allowed.service_account_names
+    if offered is not None and account not in offered:
         yield f"{name} {account!r} is not offered"
 
 
-def _token(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+def _token(name: str, value: Any, spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     if value is False:
         return
     if value is not True:
         yield f"{name} must be a boolean"
     account = spec.get("serviceAccountName") or DEFAULT_ACCOUNT
-    if policy.service_accounts is not None and account not in policy.service_accounts:
+    offered = policy.allowed.service_account_names
+    if offered is not None and account not in offered:
         yield f"{name} must be false: account {account!r} is not offered"
 
 
-def _tolerations(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
-    is_taken = tolerable(spec, policy.tolerations, policy.kept_tolerations)
+def _tolerations(name: str, value: Any, spec: Object, policy: ProviderPolicy) -> Iterator[str]:
+    is_taken = tolerable(spec, policy.allowed.tolerations, policy.kept_tolerations)
     for index, toleration in enumerate(validation.structs(value, f"spec.pod.{name}")):
         path = f"{name}[{index}]"
         key = validation.text(toleration.get("key"), f"spec.pod.{path}.key")
@@ -108,7 +114,7 @@ def _tolerations(name: str, value: Any, spec: Object, policy: PodPolicy) -> Iter
             yield f"{path} tolerates {key or every}, which keeps nodes for others"
 
 
-def _containers(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _containers(name: str, value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     known = EPHEMERAL if name == "ephemeralContainers" else CONTAINER
     for index, container in enumerate(validation.structs(value, f"spec.pod.{name}")):
         path = f"{name}[{index}]"
@@ -118,7 +124,7 @@ def _containers(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Ite
         yield from _unknown(context, CONTAINER_CONTEXT, where)
 
 
-def _context(name: str, value: Any, _spec: Object, _policy: PodPolicy) -> Iterator[str]:
+def _context(name: str, value: Any, _spec: Object, _policy: ProviderPolicy) -> Iterator[str]:
     yield from _unknown(validation.struct(value, f"spec.pod.{name}"), POD_CONTEXT, name)
 
 
@@ -158,10 +164,6 @@ class PodField(NamedTuple):
     provider: ProviderField = _ALLOWED
     is_refused: Callable[[Any], bool] = lambda _value: False
     is_followed: bool = False
-
-
-def _is_set(value: Any) -> bool:
-    return bool(value)
 
 
 _SENT: Final = PodField(PodFieldFate.SENT)
@@ -217,7 +219,7 @@ FIELDS: Final[Mapping[str, PodField]] = {
     ),
     "hostname": _SENT,
     "hostnameOverride": PodField(
-        PodFieldFate.REFUSED, "set hostname and subdomain instead", _REFUSED, _is_set
+        PodFieldFate.REFUSED, "set hostname and subdomain instead", _REFUSED, bool
     ),
     "imagePullSecrets": _SENT,
     "initContainers": PodField(
@@ -242,10 +244,10 @@ FIELDS: Final[Mapping[str, PodField]] = {
         "the devices that are claimed are the consumer's; ask for an extended resource"
         " in resources.limits of the containers instead",
         _REFUSED,
-        _is_set,
+        bool,
     ),
     "resources": PodField(
-        PodFieldFate.REFUSED, "set resources of each container instead", _REFUSED, _is_set
+        PodFieldFate.REFUSED, "set resources of each container instead", _REFUSED, bool
     ),
     "restartPolicy": _SENT,
     "runtimeClassName": PodField(
@@ -418,8 +420,8 @@ TOKEN_CURE: Final = (
 
 
 def unknown(spec: Object) -> list[str]:
-    """Return the fields of ``spec`` that nobody has judged: those of a newer Kubernetes."""
-    return sorted(name for name, value in spec.items() if name not in FIELDS and _is_set(value))
+    """Return the fields of ``spec`` that admission does not know: those of a newer Kubernetes."""
+    return sorted(name for name, value in spec.items() if name not in FIELDS and value)
 
 
 TAINTS: Final = frozenset(
@@ -534,7 +536,7 @@ _CURES: Final = {
 """What to do, by words of the complaint; the first that is in it."""
 
 
-def judge(spec: Object, policy: PodPolicy) -> None:
+def judge(spec: Object, policy: ProviderPolicy) -> None:
     """Refuse ``spec`` for the first field that is not allowed.
 
     Raises:
@@ -548,7 +550,7 @@ def cure(complaint: str) -> str:
     return next(text for words, text in _CURES.items() if words in complaint)
 
 
-def complaints(spec: Object, policy: PodPolicy) -> Iterator[str]:
+def complaints(spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     """Yield all that is not allowed in ``spec``."""
     for name, value in spec.items():
         field = FIELDS.get(name)
@@ -556,4 +558,4 @@ def complaints(spec: Object, policy: PodPolicy) -> Iterator[str]:
             yield f"{name} is not known to this version of pyliqo"
         elif value is not None:
             yield from field.provider.check(name, value, spec, policy)
-    yield from podsecurity.violations(spec, policy.level)
+    yield from podsecurity.violations(spec, policy.pod_security_level)

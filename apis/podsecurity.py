@@ -1,6 +1,6 @@
 """The Pod Security Standards, as the API server evaluates them on pods. Pure.
 
-They are judged here because a ShadowPod is no pod yet, and its Pod is created by the provider.
+They are checked here because a ShadowPod is no pod yet, and its Pod is created by the provider.
 Source: Kubernetes, "Pod Security Standards"; docs/parity.md SEC-A1.
 """
 
@@ -48,7 +48,7 @@ _SELINUX_TYPES: Final = frozenset(
     ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 )
 _PROFILES: Final = frozenset(("", "RuntimeDefault", "Localhost"))
-_RESTRICTED_VOLUMES: Final = frozenset(
+RESTRICTED_VOLUMES: Final = frozenset(
     [
         "configMap",
         "csi",
@@ -213,5 +213,5 @@ def _of_linux(context: Object, pod: Object, where: str) -> Iterator[str]:
 
 def _restricted_volumes(spec: Object) -> Iterator[str]:
     for index, volume in enumerate(validation.structs(spec.get("volumes"), "volumes")):
-        for source in volume.keys() - _RESTRICTED_VOLUMES - {"name"}:
+        for source in volume.keys() - RESTRICTED_VOLUMES - {"name"}:
             yield f"volumes[{index}].{source} is not possible in restricted namespaces"

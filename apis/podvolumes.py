@@ -8,22 +8,11 @@ Source: Kubernetes API reference, Volume; docs/parity.md SEC-A1, SEC-A3, SEC-A17
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from apis import allowlist, keys, validation
+from apis import allowlist, keys, podsecurity, validation
 from apis.objects import Object
-from apis.providerpolicy import PRIVILEGED, PodPolicy
+from apis.providerpolicy import PRIVILEGED, ProviderPolicy
 
-DEFAULT: Final = frozenset(
-    [
-        "configMap",
-        "downwardAPI",
-        "emptyDir",
-        "ephemeral",
-        "image",
-        "persistentVolumeClaim",
-        "projected",
-        "secret",
-    ]
-)
+DEFAULT: Final = podsecurity.RESTRICTED_VOLUMES - {"csi"}
 OPENED: Final = frozenset([
     "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "csi", "fc", "flexVolume",
     "flocker", "gcePersistentDisk", "glusterfs", "iscsi", "nfs", "photonPersistentDisk",
@@ -44,7 +33,7 @@ SOURCES: Final = frozenset(
 UNLISTED: Final = "past its StorageClasses"
 
 
-def complaints(_name: str, value: Any, spec: Object, policy: PodPolicy) -> Iterator[str]:
+def complaints(_name: str, value: Any, spec: Object, policy: ProviderPolicy) -> Iterator[str]:
     """Yield what is not allowed in ``value``, the volumes of ``spec``."""
     for index, volume in enumerate(validation.structs(value, "spec.pod.volumes")):
         path = f"volumes[{index}]"
@@ -56,12 +45,12 @@ def complaints(_name: str, value: Any, spec: Object, policy: PodPolicy) -> Itera
             yield from _source(source, spec, where)
 
 
-def _types(volume: Object, path: str, policy: PodPolicy) -> Iterator[str]:
+def _types(volume: Object, path: str, policy: ProviderPolicy) -> Iterator[str]:
     for unknown in sorted(volume.keys() - VOLUMES - {"name"}):
         yield f"{path}.{unknown} is not a volume that is allowed"
-    if policy.level == PRIVILEGED:
+    if policy.pod_security_level == PRIVILEGED:
         return
-    for type_ in sorted(volume.keys() & OPENED - policy.volume_types):
+    for type_ in sorted(volume.keys() & OPENED - policy.allowed.volume_types):
         yield f"{path}.{type_} names storage of the provider {UNLISTED}"
 
 
@@ -91,7 +80,7 @@ STATIC: Final = "would take any volume that has no class"
 UNOFFERED: Final = "none of those offered"
 
 
-def template_complaints(volume: Object, path: str, policy: PodPolicy) -> Iterator[str]:
+def template_complaints(volume: Object, path: str, policy: ProviderPolicy) -> Iterator[str]:
     """Yield what is not allowed in the template of ``volume``, if it is ephemeral."""
     ephemeral = validation.struct(volume.get("ephemeral"), f"spec.pod.{path}.ephemeral")
     where = f"{path}.ephemeral.volumeClaimTemplate"
@@ -100,7 +89,7 @@ def template_complaints(volume: Object, path: str, policy: PodPolicy) -> Iterato
     yield from _unknown(template, frozenset(["metadata", "spec"]), where)
     metadata = validation.struct(template.get("metadata"), f"spec.pod.{where}.metadata")
     spec = validation.struct(template.get("spec"), f"spec.pod.{where}.spec")
-    yield from _metadata(metadata, f"{where}.metadata", policy.claim_annotation_domains)
+    yield from _metadata(metadata, f"{where}.metadata", policy.annotation_domains)
     for name in sorted(_set(spec) & _OF_OTHERS):
         yield f"{where}.spec.{name} {NEVER}"
     yield from _unknown(spec, frozenset(TEMPLATE_FIELDS) | _OF_OTHERS, f"{where}.spec")
@@ -144,16 +133,16 @@ def _unlisted(annotations: Mapping[str, str], opened: Iterable[str]) -> frozense
     return ours | allowlist.unsent(keys.PERSISTENT_VOLUME_CLAIM, annotations, opened)
 
 
-def _class(spec: Object, path: str, policy: PodPolicy) -> Iterator[str]:
+def _class(spec: Object, path: str, policy: ProviderPolicy) -> Iterator[str]:
     """Yield that the class is not offered; without one it is the default class of the cluster."""
-    said, offered = spec.get("storageClassName"), policy.storage_classes
-    if said is None and (offered is None or policy.has_default_storage_class):
+    said, classes = spec.get("storageClassName"), policy.storage_classes
+    if said is None and (classes is None or any(one.is_default for one in classes)):
         return
     named = validation.text(said, f"spec.pod.{path}")
     if said == "":
         if not policy.static_volumes:
             yield f"{path} '' {STATIC}"
-    elif offered is not None and named not in offered:
+    elif classes is not None and named not in (offered := {one.name for one in classes}):
         listed = ", ".join(sorted(offered)) or "there are none"
         yield f"{path} {named!r} is {UNOFFERED} ({listed})"
 

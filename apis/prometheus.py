@@ -17,7 +17,9 @@ _LINE: Final = re.compile(r"[^\n]+")
 _SAMPLE: Final = re.compile(
     r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+([-+.0-9a-zA-Z]+)(?:[ \t]+(-?[0-9]{1,18}))?"
 )
-_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\[\\n"])*)",?')
+_LABEL_NAME, _TEXT = r"[a-zA-Z_][a-zA-Z0-9_]*+", r'[^"\\]*+(?:\\[\\n"][^"\\]*+)*+'
+_LABEL: Final = re.compile(rf'({_LABEL_NAME})="({_TEXT})",?')
+_LABELS: Final = re.compile(rf'(?:{_LABEL_NAME}="{_TEXT}",?)*+')
 _OF_CLAIMS: Final = frozenset({"namespace", "persistentvolumeclaim"})
 _CLAIM_NAME: Final = re.compile(r"kubelet_volume_stats_[a-z_]{1,100}")
 _ABOUT: Final = re.compile(r"# (HELP|TYPE) ([a-zA-Z_:][a-zA-Z0-9_:]*)(?: .*)?")
@@ -69,14 +71,20 @@ def families(
             if each.end() - each.start() > MAX_LINE:
                 continue
             line = each[0]
-            if about := _ABOUT.fullmatch(line):
-                current = about[2]
+            if about := told_about(line):
+                current = about
                 if is_known(current):
                     _tell(found.setdefault(current, Family(current)), line)
             elif (sample := _sample(line)) and keep(sample):
                 name = current if current and sample.name.startswith(current) else sample.name
                 found.setdefault(name, Family(name)).samples.append(sample)
     return list(found.values())
+
+
+def told_about(line: str) -> str:
+    """Return the metric about which ``line`` tells; empty of all other lines."""
+    found = _ABOUT.fullmatch(line) if line.startswith("#") else None
+    return found[2] if found else ""
 
 
 def is_of_claims(name: str) -> bool:
@@ -117,12 +125,4 @@ def _sample(line: str) -> Sample | None:
 
 
 def _labels(inner: str) -> dict[str, str] | None:
-    labels: dict[str, str] = {}
-    end = 0
-    while end < len(inner):
-        found = _LABEL.match(inner, end)
-        if found is None:
-            return None
-        labels[found[1]] = found[2]
-        end = found.end()
-    return labels
+    return dict(_LABEL.findall(inner)) if _LABELS.fullmatch(inner) else None

@@ -8,12 +8,15 @@ allowed beyond the defaults. Source: docs/parity.md § 2.4, 3.8; SEC-A1 to SEC-A
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from apis import keys, naming, objects, resources, slices
 from apis.objects import Key, Object
-from apis.offloading import MappingStrategy, OfferedClass
+from apis.offloading import MappingStrategy, OfferedClass, offered_classes
 from apis.resources import Resources
 
 DEFAULT: Final = "default"
@@ -33,7 +36,7 @@ REPEATED: Final = (
 """Fields that annotations of twins repeat, for the policies that judge consumers there."""
 MAX_REPEATED: Final = 16 * 1024
 MAX_REMOTE_NAMESPACES: Final = 1000
-MAX_OBJECTS: Final[Mapping[str, int]] = {
+MAX_OBJECTS: Final[dict[str, int]] = {
     "resourceslices": 64,
     "namespacemaps": 16,
     "renews": 128,
@@ -45,17 +48,26 @@ MAX_OBJECTS: Final[Mapping[str, int]] = {
 A consumer of ours has one NamespaceMap and one Renew, one that runs Liqo a Renew for each slice.
 """
 
+MAX_GRACE_S: Final = 3600
+"""Longer no pod may take to end, unless a ProviderPolicy allows it: its node may have to go."""
+
 _DEFAULT: Final = frozenset({"", slices.DEFAULT_CLASS})
 
+GRANTED: Final[Resources] = {
+    "cpu": resources.parse_quantity("4"),
+    "memory": resources.parse_quantity("8Gi"),
+    "pods": resources.parse_quantity("110"),
+    "ephemeral-storage": resources.parse_quantity("20Gi"),
+}
+"""What a slice of class default gets that names nothing."""
 Offered: TypeAlias = tuple[OfferedClass, ...] | None
 
 
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(msgspec.Struct, frozen=True, rename="camel"):
     """How much of what is free the slices of class ``shared`` get."""
 
     percentage: int = PERCENTAGE
-    by_resource: Mapping[str, int] = field(default_factory=dict)
+    by_resource: dict[str, int] = msgspec.field(default={}, name="resources")
     rounding: str = AT_LEAST_ONE
 
     def percent_of(self, resource: str) -> int:
@@ -67,44 +79,77 @@ class Sharing:
         return f"{self.percentage}% of what is free" + (f" ({', '.join(others)})" if others else "")
 
 
-@dataclass(frozen=True)
-class ProviderPolicy:
+class TwinNamespaces(msgspec.Struct, frozen=True, rename="camel"):
+    """Which twins are made."""
+
+    pattern: str = ""
+    """A regular expression for whole names of twins; empty for any."""
+    max: int = MAX_REMOTE_NAMESPACES
+    """How many twins each tenant may have. Source: docs/parity.md SEC-A5."""
+
+
+class ResourceSliceClasses(msgspec.Struct, frozen=True, rename="camel"):
+    """Which classes slices have."""
+
+    allowed: tuple[str, ...] | None = None
+    """Which a tenant may name; None: any."""
+    default: str = slices.DEFAULT_CLASS
+    """What a slice of class ``default``, or without a class, belongs to."""
+
+
+class IngressHosts(msgspec.Struct, frozen=True, rename="camel"):
+    """Which hosts Ingresses may name."""
+
+    pattern: str = ""
+    """A regular expression for whole hosts; empty for any."""
+
+
+class AllowedPodFields(msgspec.Struct, frozen=True, rename="camel"):
+    """What pods may have beyond the defaults, or less than them; None allows all."""
+
+    priority_class_names: frozenset[str] = frozenset()
+    runtime_class_names: frozenset[str] | None = None
+    service_account_names: frozenset[str] | None = None
+    tolerations: tuple[Object, ...] = ()
+    """Those that pods keep besides those that all may have; see ``apis.podfields``."""
+    max_termination_grace_period_seconds: int = MAX_GRACE_S
+    volume_types: frozenset[str] = frozenset()
+    """Those beyond the default ones."""
+    affinity_namespaces: frozenset[str] = frozenset()
+    """Whose pods terms of affinity may name besides; * for those of any."""
+    annotation_domains: frozenset[str] = frozenset()
+    """Of annotations and labels that pods keep; see ``apis.allowlist``."""
+
+
+class ProviderPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """What one ProviderPolicy says; without any, what is written here holds."""
 
     name: str = DEFAULT
     sharing: Sharing = Sharing()
-    limits: Resources = field(default_factory=dict)
+    limits: Resources = {}
     """The most that is granted to all its tenants together; what is not named has no limit."""
-    remote_namespaces: str = ""
-    """A regular expression for whole names of twins; empty for any."""
-    max_remote_namespaces: int = MAX_REMOTE_NAMESPACES
-    """How many twins each tenant may have. Source: docs/parity.md SEC-A5."""
-    max_objects: Mapping[str, int] = field(default_factory=lambda: MAX_OBJECTS)
+    remote_namespaces: TwinNamespaces = TwinNamespaces()
+    max_objects: dict[str, int] = msgspec.field(default_factory=MAX_OBJECTS.copy)
     """By plural: see ``MAX_OBJECTS``."""
     pod_security_level: str = BASELINE
     limits_enforcement: str | None = None
     """None: as the flags of the controllers say. So are the classes and labels below."""
-    slice_classes: tuple[str, ...] | None = None
-    """Which a tenant may name; None: any."""
-    default_slice_class: str = slices.DEFAULT_CLASS
-    """What a slice of class ``default``, or without a class, belongs to."""
-    mapping_strategies: frozenset[MappingStrategy] | None = None
+    resource_slice_classes: ResourceSliceClasses = ResourceSliceClasses()
+    namespace_mapping_strategies: frozenset[MappingStrategy] | None = None
     storage_classes: Offered = None
     ingress_classes: Offered = None
     load_balancer_classes: Offered = None
     service_types: frozenset[str] | None = None
     """Which types a Service may have besides those that stay in the cluster; see below for None."""
-    ingress_hosts: str = ""
-    """A regular expression for whole hosts of Ingresses; empty for any."""
+    ingress_hosts: IngressHosts = IngressHosts()
     static_volumes: bool = False
     """Whether a claim may take a volume that has no class."""
     annotation_domains: frozenset[str] = frozenset()
-    """Of annotations that reflected objects keep; see ``apis.allowlist``."""
-    pod_annotation_domains: frozenset[str] = frozenset()
-    """Of annotations and labels that pods keep; see ``apis.allowlist``."""
-    pod_tolerations: tuple[Object, ...] = ()
-    """Tolerations that pods keep besides those that all may have; see ``apis.podfields``."""
-    node_labels: Mapping[str, str] | None = None
+    """Of annotations that reflected objects and claims keep; see ``apis.allowlist``."""
+    allowed: AllowedPodFields = msgspec.field(default=AllowedPodFields(), name="allowedPodFields")
+    node_labels: dict[str, str] | None = None
+    kept_tolerations: tuple[Object, ...] = ()
+    """Those that one pod has had since it came, which are not judged again: no JSON has it."""
 
     @classmethod
     def parse(cls, obj: Object) -> "ProviderPolicy":
@@ -113,24 +158,53 @@ class ProviderPolicy:
         Raises:
             ValueError: the message names policy, field and value.
         """
+        name = obj["metadata"]["name"]
         try:
-            return cls(**_fields(objects.spec(obj)), name=obj["metadata"]["name"])
+            read = cls._read(name, objects.spec(obj))
+            _check_pattern(read.remote_namespaces.pattern)
+            _check_size(objects.spec(obj))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
-            name = obj["metadata"]["name"]
             raise ValueError(
                 f"providerpolicy {name} cannot be read: {error}: correct it"
             ) from error
+        return read
+
+    @classmethod
+    def _read(cls, name: str, spec: Object) -> "ProviderPolicy":
+        read = {
+            "name": name,
+            "limits": resources.parse_resources(spec.get("limits")),
+            "maxObjects": {**MAX_OBJECTS, **_most(spec.get("maxObjects") or {})},
+            "keptTolerations": (),
+        }
+        return objects.read({**spec, **read, **offered_classes(spec)}, cls)
+
+    @classmethod
+    def for_pods(cls, consumer: str, policies: Mapping[Key, Object]) -> "ProviderPolicy":
+        """Return what holds for pods of the consumer, whose namespaces may be refused by it."""
+        obj = policies.get(Key("", consumer)) or policies.get(Key("", DEFAULT))
+        return cls._read(DEFAULT, objects.spec(obj))
+
+    def reaching(self, namespaces: frozenset[str]) -> "ProviderPolicy":
+        """Return it with ``namespaces``, the consumer's own, open to terms of affinity."""
+        opened = self.allowed.affinity_namespaces | namespaces
+        return replace(self, allowed=replace(self.allowed, affinity_namespaces=opened))
+
+    def keeping(self, tolerations: Iterable[Object]) -> "ProviderPolicy":
+        return replace(self, kept_tolerations=tuple(tolerations))
 
     def class_of(self, named: str) -> str:
         """Return the class of a slice whose spec says ``named``."""
-        return self.default_slice_class if named in _DEFAULT else named
+        return self.resource_slice_classes.default if named in _DEFAULT else named
 
     def allows_class(self, named: str) -> bool:
         """Whether a slice may say ``named`` in its spec: by that name, or by what it means."""
-        if self.slice_classes is None:
+        if self.resource_slice_classes.allowed is None:
             return True
         means = self.class_of(named)
-        return not {means, named or slices.DEFAULT_CLASS}.isdisjoint(self.slice_classes)
+        return not {means, named or slices.DEFAULT_CLASS}.isdisjoint(
+            self.resource_slice_classes.allowed
+        )
 
     @property
     def offered_service_types(self) -> frozenset[str]:
@@ -140,13 +214,26 @@ class ProviderPolicy:
         return frozenset(["LoadBalancer"] if self.load_balancer_classes else [])
 
     def allows_name(self, twin: str) -> bool:
-        return not self.remote_namespaces or bool(re.fullmatch(self.remote_namespaces, twin))
+        pattern = self.remote_namespaces.pattern
+        return not pattern or bool(re.fullmatch(pattern, twin))
 
     def allows_strategy(self, local: str, twin: str, consumer: str) -> bool:
         """Whether the mapping of ``local`` to ``twin`` comes of a strategy that is accepted."""
-        if self.mapping_strategies is None:
+        if self.namespace_mapping_strategies is None:
             return True
-        return strategy_of(local, twin, consumer) in self.mapping_strategies
+        return strategy_of(local, twin, consumer) in self.namespace_mapping_strategies
+
+
+@dataclass(frozen=True)
+class GrantDefaults:
+    """What the flags say for everything that no policy says otherwise."""
+
+    resources: Resources = field(default_factory=lambda: GRANTED)
+    is_default_class_enabled: bool = True
+    limits_enforcement: str = "None"
+    cluster_labels: Mapping[str, str] = field(default_factory=dict)
+    ingress_classes: Offered = ()
+    load_balancer_classes: Offered = ()
 
 
 def strategy_of(local: str, twin: str, consumer: str) -> MappingStrategy:
@@ -183,51 +270,9 @@ def shown_classes(offered: Offered, name: str) -> list[Object]:
     ]
 
 
-def _fields(spec: Object) -> dict[str, Any]:
-    sharing, classes = spec.get("sharing") or {}, spec.get("resourceSliceClasses") or {}
-    strategies = spec.get("namespaceMappingStrategies")
-    twins, of_pods = spec.get("remoteNamespaces") or {}, spec.get("allowedPodFields") or {}
-    pattern, most = twins.get("pattern") or "", twins.get("max")
-    _check_pattern(pattern)
-    _check_size(spec)
-    return {
-        "sharing": _sharing(sharing),
-        "limits": resources.parse_resources(spec.get("limits")),
-        "remote_namespaces": pattern,
-        "max_remote_namespaces": MAX_REMOTE_NAMESPACES if most is None else int(most),
-        "max_objects": {**MAX_OBJECTS, **_most(spec.get("maxObjects") or {})},
-        "pod_security_level": spec.get("podSecurityLevel") or BASELINE,
-        "limits_enforcement": spec.get("limitsEnforcement"),
-        "slice_classes": _tuple(classes.get("allowed")),
-        "default_slice_class": classes.get("default") or slices.DEFAULT_CLASS,
-        "mapping_strategies": (
-            None if strategies is None else frozenset(map(MappingStrategy, strategies))
-        ),
-        "storage_classes": _classes(spec.get("storageClasses"), "storageClassName"),
-        "ingress_classes": _classes(spec.get("ingressClasses"), "ingressClassName"),
-        "load_balancer_classes": _classes(spec.get("loadBalancerClasses"), "loadBalancerClassName"),
-        "service_types": _set(spec.get("serviceTypes")),
-        "ingress_hosts": (spec.get("ingressHosts") or {}).get("pattern") or "",
-        "static_volumes": bool(spec.get("staticVolumes")),
-        "annotation_domains": frozenset(spec.get("annotationDomains") or ()),
-        "pod_annotation_domains": frozenset(of_pods.get("annotationDomains") or ()),
-        "pod_tolerations": tuple(of_pods.get("tolerations") or ()),
-        "node_labels": spec.get("nodeLabels"),
-    }
-
-
 def _most(part: Object) -> dict[str, int]:
     """Return by plural what ``part`` says by plural in camel case: ``resourceSlices``."""
     return {name.lower(): int(most) for name, most in part.items()}
-
-
-def _sharing(part: Object) -> Sharing:
-    percentage = part.get("percentage")
-    return Sharing(
-        PERCENTAGE if percentage is None else int(percentage),
-        {name: int(percent) for name, percent in (part.get("resources") or {}).items()},
-        part.get("rounding") or AT_LEAST_ONE,
-    )
 
 
 def _check_size(spec: Object) -> None:
@@ -245,20 +290,6 @@ def _check_pattern(pattern: str) -> None:
         raise ValueError(f"spec.remoteNamespaces.pattern {pattern!r}: {error}") from error
 
 
-def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
-
-
-def _set(names: list[str] | None) -> frozenset[str] | None:
-    return None if names is None else frozenset(names)
-
-
-def _classes(offered: list[Object] | None, name: str) -> Offered:
-    if offered is None:
-        return None
-    return tuple(OfferedClass(one[name], bool(one.get("default"))) for one in offered)
-
-
 # What a provider takes in twins beyond what it takes of everybody ---------------------------------
 
 NODE_PORT: Final = "NodePort"
@@ -270,8 +301,7 @@ OUTWARD: Final = frozenset({NODE_PORT, LOAD_BALANCER})
 _TOLERATION: Final = ("key", "operator", "value", "effect")
 
 
-@dataclass(frozen=True)
-class AllowedReflection:
+class AllowedReflection(msgspec.Struct, frozen=True, rename="camel"):
     """What a consumer's reflectors have to know of it. What is not offered is refused."""
 
     service_types: frozenset[str] = frozenset()
@@ -291,29 +321,21 @@ class AllowedReflection:
 
         Then the provider is Liqo, or older than this, and what it refuses is its own matter.
         """
-        if said is None:
-            return None
-        classes = said.get("loadBalancerClasses")
-        return cls(
-            frozenset(said.get("serviceTypes") or ()),
-            None if classes is None else frozenset(classes),
-            frozenset(said.get("annotationDomains") or ()),
-            frozenset(said.get("podAnnotationDomains") or ()),
-            tuple(said.get("podTolerations") or ()),
-        )
+        return None if said is None else objects.read(said, cls)
 
 
 def shown_offers(policy: ProviderPolicy) -> Object:
-    """Return what the status of a NamespaceMap says of ``policy``, as ``Offers.parse`` reads it."""
+    """Return ``status.offered`` of a NamespaceMap, which ``AllowedReflection.parse`` reads."""
     told: dict[str, Iterable[str] | None] = {
         "serviceTypes": policy.offered_service_types,
         "loadBalancerClasses": _sorted_names(policy.load_balancer_classes),
         "annotationDomains": policy.annotation_domains or None,
-        "podAnnotationDomains": policy.pod_annotation_domains or None,
+        "podAnnotationDomains": policy.allowed.annotation_domains or None,
     }
     listed = {name: sorted(values) for name, values in told.items() if values is not None}
     tolerations = [
-        {name: one[name] for name in _TOLERATION if one.get(name)} for one in policy.pod_tolerations
+        {name: one[name] for name in _TOLERATION if one.get(name)}
+        for one in policy.allowed.tolerations
     ]
     return {**listed, "podTolerations": tolerations} if tolerations else listed
 
@@ -329,87 +351,10 @@ def offer_annotations(policy: ProviderPolicy) -> Mapping[str, str | None]:
     }
     return {
         **{name: None if values is None else ",".join(values) for name, values in listed.items()},
-        keys.OFFERED_INGRESS_HOSTS: policy.ingress_hosts or None,
+        keys.OFFERED_INGRESS_HOSTS: policy.ingress_hosts.pattern or None,
         keys.OFFERED_STATIC_VOLUMES: "true" if policy.static_volumes else None,
     }
 
 
 def _sorted_names(offered: Offered) -> list[str] | None:
     return None if offered is None else [one.name for one in offered]
-
-
-# What a provider allows in pods of its consumers --------------------------------------------------
-
-MAX_GRACE_S: Final = 3600
-"""Longer no pod may take to end, unless a ProviderPolicy allows it: its node may have to go."""
-
-
-@dataclass(frozen=True)
-class PodPolicy:
-    """What a provider allows beyond the defaults, or narrows; None allows all."""
-
-    level: str = "baseline"
-    priority_classes: frozenset[str] = frozenset()
-    runtime_classes: frozenset[str] | None = None
-    service_accounts: frozenset[str] | None = None
-    tolerations: tuple[Object, ...] = ()
-    kept_tolerations: tuple[Object, ...] = ()
-    """Those that the pod has had since it came, which are not judged again."""
-    max_grace_s: int = MAX_GRACE_S
-    volume_types: frozenset[str] = frozenset()
-    """Those beyond the default ones."""
-    affinity_namespaces: frozenset[str] = frozenset()
-    """Whose pods terms of affinity may name besides; * for those of any."""
-    annotation_domains: frozenset[str] = frozenset()
-    """Whose annotations and labels are on pods besides. See ``apis.allowlist``."""
-    claim_annotation_domains: frozenset[str] = frozenset()
-    """Likewise of claims that are made for pods. See ``apis.allowlist``."""
-    own_namespaces: frozenset[str] = frozenset()
-    """The consumer's own twins, as far as its pod names them."""
-    storage_classes: frozenset[str] | None = None
-    has_default_storage_class: bool = False
-    """Whether one of them is taken where none is named."""
-    static_volumes: bool = False
-    """Whether a claim may take a volume that has no class."""
-
-    def where(self, own_namespaces: frozenset[str]) -> "PodPolicy":
-        return replace(self, own_namespaces=own_namespaces)
-
-    def keeping(self, tolerations: Iterable[Object]) -> "PodPolicy":
-        return replace(self, kept_tolerations=tuple(tolerations))
-
-    @classmethod
-    def parse(cls, obj: Object | None) -> "PodPolicy":
-        """Return what the ProviderPolicy ``obj`` says; without any, the defaults."""
-        spec = objects.spec(obj)
-        allowed = spec.get("allowedPodFields") or {}
-        classes = spec.get("storageClasses")
-        return cls(
-            level=spec.get("podSecurityLevel") or "baseline",
-            priority_classes=frozenset(allowed.get("priorityClassNames") or ()),
-            runtime_classes=_names(allowed.get("runtimeClassNames")),
-            service_accounts=_names(allowed.get("serviceAccountNames")),
-            tolerations=tuple(allowed.get("tolerations") or ()),
-            max_grace_s=allowed.get("maxTerminationGracePeriodSeconds", MAX_GRACE_S),
-            volume_types=frozenset(allowed.get("volumeTypes") or ()),
-            affinity_namespaces=frozenset(allowed.get("affinityNamespaces") or ()),
-            annotation_domains=frozenset(allowed.get("annotationDomains") or ()),
-            claim_annotation_domains=frozenset(spec.get("annotationDomains") or ()),
-            storage_classes=_names(None if classes is None else [*map(_class, classes)]),
-            static_volumes=bool(spec.get("staticVolumes")),
-            has_default_storage_class=any(one.get("default") for one in classes or ()),
-        )
-
-
-def pod_policy_of(consumer: str, policies: Mapping[Key, Object]) -> PodPolicy:
-    """Return what holds for the consumer: its own policy, else that for all, else the defaults."""
-    own = policies.get(Key("", consumer))
-    return PodPolicy.parse(own or policies.get(Key("", DEFAULT)))
-
-
-def _class(offered: Object) -> str:
-    return str(offered.get("storageClassName"))
-
-
-def _names(listed: list[str] | None) -> frozenset[str] | None:
-    return None if listed is None else frozenset(listed)

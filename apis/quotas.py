@@ -157,7 +157,7 @@ def growth_refusal(
 ) -> QuotaRefusal | None:
     """Return why a pod that ``has`` so much may not take ``demand`` now; None if it may.
 
-    A resource is judged again only if the pod takes more of it than before.
+    A resource is compared again only if the pod takes more of it than before.
     """
     more = resources.more(demand.usage, has)
     wanted = {name: demand.usage[name] for name in more}

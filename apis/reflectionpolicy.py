@@ -134,7 +134,6 @@ UNMENTIONED: Final = "no pod on the provider mentions it (policy Referenced)"
 
 
 def service_of(endpoint_slice: Object) -> Key | None:
-    """Return the Service of ``endpoint_slice``, None for one without."""
     name = objects.labels(endpoint_slice).get(keys.SERVICE_NAME)
     return Key(objects.key_of(endpoint_slice).namespace, name) if name else None
 

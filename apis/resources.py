@@ -225,7 +225,6 @@ def of_line(text: str) -> dict[str, Quantity]:
 
 
 def total(parts: Iterable[Resources]) -> dict[str, Quantity]:
-    """Return the sum of ``parts``, by resource."""
     summed: dict[str, Quantity] = {}
     for part in parts:
         summed = _joined(summed, part, lambda one, other: one + other)
@@ -253,7 +252,6 @@ def lacking(wanted: Resources, free: Resources) -> list[str]:
 
 
 def fits(wanted: Resources, free: Resources) -> bool:
-    """Whether ``free`` has enough of everything; all or nothing."""
     return not lacking(wanted, free)
 
 

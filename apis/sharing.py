@@ -57,7 +57,8 @@ def most(parts: Iterable[Resources]) -> dict[str, Quantity]:
     found: dict[str, Quantity] = {}
     for part in parts:
         for name, amount in part.items():
-            found[name] = max(found.get(name, Quantity()), amount)
+            if name not in found or amount.nanos > found[name].nanos:
+                found[name] = max(amount, Quantity())
     return found
 
 

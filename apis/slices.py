@@ -97,8 +97,7 @@ def is_accepted(obj: Object, type_: str) -> bool:
 
 def answer(obj: Object, type_: str) -> str:
     """Return what the provider said: Accepted, Denied, or nothing yet."""
-    found = objects.find_condition(objects.status(obj).get("conditions"), type_)
-    return str(found["status"]) if found else ""
+    return str(objects.condition(obj, type_).get("status", ""))
 
 
 def makes_virtual_node(obj: Object) -> bool:
@@ -120,18 +119,17 @@ def is_spoiled(obj: Object) -> bool:
     """Whether what its consumer wrote into ``obj`` makes it none of that consumer, or too large."""
     if objects.is_outlined(obj):
         return True
-    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATION) or {}
+    found = objects.condition(obj, AUTHENTICATION)
     return found.get("status") == DENIED and found.get("reason") == AUTHENTICATION_DENIED
 
 
 def is_drained(obj: Object) -> bool:
-    """Whether the provider wants the pods of its replica ``obj`` to leave."""
     return says_yes(obj, keys.DRAIN)
 
 
 def has_to_leave(obj: Object) -> bool:
     """Whether the provider said so, in the status of the slice."""
-    found = objects.find_condition(objects.status(obj).get("conditions"), RESOURCES) or {}
+    found = objects.condition(obj, RESOURCES)
     return found.get("status") == DENIED and found.get("reason") == DRAINED
 
 

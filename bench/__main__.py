@@ -1,4 +1,4 @@
-"""``python -m bench [SUITE...]`` measures; ``check``, ``writes``, ``hostile`` are other tools."""
+"""``python -m bench [SUITE...]`` measures; the commands beneath are other tools."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from bench import (
     arms,
     check,
     goals,
+    growth,
     hostile,
     liqo,
     machine,
@@ -42,6 +43,7 @@ from sandbox.locks import HeldError
 
 _COMMANDS: Final[dict[str, Callable[[Sequence[str]], int]]] = {
     "check": check.main,
+    "growth": growth.main,
     "hostile": hostile.main,
     "show": show.main,
     "writes": writes.main,

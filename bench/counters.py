@@ -14,8 +14,17 @@ from sandbox import audit, cgroups
 from sandbox.audit import Call
 from sandbox.layout import Site
 
-OURS: Final = ("webhook", "controllers", "kubelet", "reflector", "certs")
-"""Our processes, as they are started: ``python3 -m NAME``."""
+_OURS: Final = {
+    "webhook": "webhook",
+    "controllers": "controllers",
+    "kubelet": "kubelet",
+    "reflector": "reflector",
+    "certs": "certs",
+    "controllers.metricagent": "metric-agent",
+}
+"""Our processes, as they are started, ``python3 -m MODULE``, and what they are called here."""
+OURS: Final = tuple(_OURS.values())
+_AGENTS: Final = {f"{audit.OURS}{module.rpartition('.')[2]}" for module in _OURS}
 LIQO: Final = {
     "webhook": "liqo-webhook",
     "virtual-kubelet": "liqo-kubelet",
@@ -30,7 +39,8 @@ LOAD: Final = "load"
 _CONTROL: Final = (*SERVERS, "kube-scheduler", "kube-controller-manager")
 _NODE: Final = "node"
 """The real kubelet, containerd, its shims, kube-proxy, CoreDNS: no part of any arm."""
-_MODULES: Final = {"sandbox.simulated": "simulated-kubelet", **{name: name for name in OURS}}
+_MODULES: Final = {"sandbox.simulated": "simulated-kubelet", **_OURS}
+_PACKAGES: Final = {module.partition(".")[0] for module in _OURS} | {"apis", "kube", "liqoctl"}
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _CPU_FIELDS: Final = slice(11, 15)
 """utime, stime, and those of its children that have ended, counted after the name."""
@@ -42,6 +52,10 @@ _LOOKS: Final = 20
 _NAMESPACES: Final = ("bench-", "liqo", "kube-")
 
 
+class UnknownProcessError(Exception):
+    """A process of ours that no figure would have; the message names it."""
+
+
 class Component(NamedTuple):
     """A process, by what it is."""
 
@@ -51,11 +65,18 @@ class Component(NamedTuple):
 
 
 def name_of(argv: Sequence[str]) -> str:
-    """Return the component that runs as ``argv``."""
+    """Return the component that runs as ``argv``.
+
+    Raises:
+        UnknownProcessError: it is a module of ours that is not listed here.
+    """
     if not argv:
         return _NODE
     if "-m" in argv[:-1]:
-        return _MODULES.get(argv[argv.index("-m") + 1], _NODE)
+        module = argv[argv.index("-m") + 1]
+        if module not in _MODULES and module.partition(".")[0] in _PACKAGES:
+            raise UnknownProcessError(f"bench/counters does not list python3 -m {module}")
+        return _MODULES.get(module, _NODE)
     program = argv[0].rpartition("/")[2]
     return program if program in _CONTROL else _NODE
 
@@ -148,8 +169,14 @@ def agent(text: str) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the agent is a process of pyliqo; simulated nodes belong to the sandbox."""
-    return name.startswith(audit.OURS) and name != _SIMULATED
+    """Whether the agent is a process of pyliqo; simulated nodes belong to the sandbox.
+
+    Raises:
+        UnknownProcessError: it is called like ours, and not listed here.
+    """
+    if name.startswith(audit.OURS) and name not in _AGENTS | {_SIMULATED}:
+        raise UnknownProcessError(f"bench/counters does not list the user agent {name}")
+    return name in _AGENTS
 
 
 def is_of_system(name: str) -> bool:

@@ -55,7 +55,7 @@ ROWS: Final = (
     ("X9: what is no HTTP", "2,000 requests: 138 MiB",
      "tests/certs/test_metricsserver.py::test_what_is_no_http_leaves_little_behind"),
     ("X10: metrics without sense", "1,541 MiB by 64 MiB",
-     "tests/apis/test_exposition.py::test_what_is_no_sample_takes_no_memory_beside_the_text"),
+     "tests/apis/test_texts.py::test_what_is_no_sample_takes_no_memory_beside_the_text"),
     ("X12: a status that cannot be written", "Quotas of others stay open",
      f"{_GRANTS}::test_a_status_that_cannot_be_written_keeps_no_quota_open"),
     ("a flood of ShadowPods, slices and data", "not measured",

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench import result
+from bench.counters import OURS
 from bench.result import Block, Run
 from bench.suites import burst, idle, memory, offload
 
@@ -82,7 +83,7 @@ def _bursts(axes: Axes, blocks: Sequence[Block]) -> None:
 
 def _memory(axes: Axes, blocks: Sequence[Block]) -> None:
     of_suite = sorted(result.chosen(blocks, memory.SUITE, memory.ARM), key=lambda block: block.size)
-    names = sorted({name for block in of_suite for name in block.pss_mib} & set(_OURS))
+    names = sorted({name for block in of_suite for name in block.pss_mib} & set(OURS))
     for name in names:
         axes.plot(
             [block.size for block in of_suite],
@@ -109,7 +110,6 @@ def _rest(axes: Axes, blocks: Sequence[Block]) -> None:
     axes.set(xlabel="virtual nodes", ylabel="PSS, MiB", title="At rest", ylim=(0, None))
 
 
-_OURS: Final = ("webhook", "controllers", "kubelet", "reflector", "certs")
 _PLOTS: Final[dict[str, Callable[[Axes, Sequence[Block]], None]]] = {
     "offload": _latencies,
     "status": _status,

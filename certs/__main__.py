@@ -32,22 +32,17 @@ class CertsOptions:
     """What the command line says."""
 
     kubeconfig: Path | None = flag(
-        "kubeconfig file; without it this pod's own identity", "--kubeconfig", type=Path
+        "kubeconfig file (default: the pod's service account)", "--kubeconfig", type=Path
     )
     namespace: str = flag(
-        "where the Secrets and the webhook's Service are (%(default)s)",
+        "namespace of the Secrets and of the webhook's Service",
         "--namespace",
         default=keys.LIQO_NAMESPACE,
     )
-    health_port: int = flag(
-        "port of /healthz, /livez and /readyz (%(default)s)",
-        "--health-port",
-        type=int,
-        default=HEALTH_PORT,
-    )
+    health_port: int = flags.health(HEALTH_PORT)
     metrics_address: ListenAddress | None = flags.metrics()
     json_logs: bool | None = flag(
-        "JSON log lines; by default unless standard error is a terminal",
+        "write log lines as JSON (default: unless standard error is a terminal)",
         "--json-logs",
         action=flags.ON_OFF,
     )
@@ -131,7 +126,10 @@ def _always(key: Key) -> Callable[[Change[Any]], Iterable[Key]]:
 
 
 def _options(argv: Sequence[str] | None) -> CertsOptions:
-    parser = argparse.ArgumentParser(prog="python3 -m certs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python3 -m certs",
+        description="Keeps the CA, the serving certificate and the caBundle of the webhook.",
+    )
     return flags.parsed(parser, CertsOptions, argv)
 
 

@@ -147,7 +147,13 @@ def serving_request(node: str, *, ips: Sequence[str], dns: Sequence[str] = ()) -
 
 def own_certificate(name: str, *, now: dt.datetime) -> Keypair:
     """Return a certificate for the server ``name``, by an authority whose key is forgotten."""
-    ca = pki.new_ca(f"{name[:50]}-ca", now=now, lifetime=OWN_LIFETIME)
-    return pki.issue(
-        ca, common_name=name[:64], dns=[name], server=True, now=now, lifetime=OWN_LIFETIME
-    )
+    return authority(f"{name[:50]}-ca", name, now=now, life=OWN_LIFETIME)[1]
+
+
+def authority(
+    name: str, server: str, *, now: dt.datetime, life: dt.timedelta
+) -> tuple[bytes, Keypair]:
+    """Return the certificate of a new authority, whose key is forgotten, and of ``server``."""
+    ca = pki.new_ca(name, now=now, lifetime=life)
+    pair = pki.issue(ca, common_name=server[:64], dns=[server], server=True, now=now, lifetime=life)
+    return ca.certificate, pair

@@ -16,32 +16,51 @@ from apis import resources as resources_
 from apis.networks import ListenAddress
 from apis.objects import Key
 from apis.offloading import OfferedClass
+from apis.providerpolicy import GrantDefaults
 from apis.resources import Resources
 from certs import metricsserver
-from controllers import clusterid, objectquotas, vkoptions
-from controllers.authentication import nonce, renewal
-from controllers.authentication.identity import reconciler as identity
-from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer
-from controllers.authentication.tenant import reconciler as tenant
-from controllers.authentication.tenantrights import reconciler as tenantrights
-from controllers.granting.grants import reconciler as grants
-from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.granting.metricsapi import reconciler as metricsapi
-from controllers.granting.resourceslice import reconciler as resourceslice
-from controllers.manager import Controller, Informers, Limits, Manager, Setup
-from controllers.offloading.csrapproval import reconciler as csrapproval
-from controllers.offloading.namespacemap import reconciler as namespacemap
-from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
-from controllers.offloading.nodefailure import reconciler as nodefailure
-from controllers.offloading.placement import reconciler as placement
-from controllers.offloading.shadowendpointslice import reconciler as shadowendpointslice
+from controllers import clusterid, vkoptions
+from controllers.authentication.identity.reconciler import (
+    IdentityReconciler,
+    SliceIdentityReconciler,
+)
+from controllers.authentication.nonce import NonceReconciler
+from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
+from controllers.authentication.tenant.reconciler import TenantReconciler
+from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
+from controllers.clusterid import PodNetworksReconciler
+from controllers.granting.grants.reconciler import GrantsReconciler
+from controllers.granting.metricsapi.reconciler import MetricsApiReconciler
+from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
+from controllers.manager import (
+    AdvertisedEndpoint,
+    ControllerSetup,
+    Informers,
+    Limits,
+    Manager,
+    Setup,
+)
+from controllers.objectquotas import ObjectQuotaReconciler
+from controllers.offloading.csrapproval.reconciler import CsrApprovalReconciler
+from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
+from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
+from controllers.offloading.nodefailure.reconciler import NodeFailureReconciler
+from controllers.offloading.placement.reconciler import PlacementReconciler
+from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
 from controllers.offloading.shadowpod import reconciler as shadowpod
-from controllers.offloading.storage import reconciler as storage
-from controllers.offloading.virtualnode import reconciler as virtualnode
-from controllers.peers import podnetworks
-from controllers.peers.clusterprofile import reconciler as clusterprofile
-from controllers.peers.foreigncluster import reconciler as foreigncluster
-from controllers.peers.replication import peers as replication
+from controllers.offloading.storage.reconciler import (
+    LeftClaimReconciler,
+    LeftVolumeReconciler,
+    PlaceholderReconciler,
+    StorageReconciler,
+)
+from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
+from controllers.peers.clusterprofile.reconciler import ClusterProfileReconciler
+from controllers.peers.foreigncluster.reconciler import (
+    ForeignClusterReconciler,
+    SliceVersionReconciler,
+)
+from controllers.peers.replication.peers import ReplicatedPeers
 from kube import client, clock, flags, process
 from kube.cache import CachedCluster
 from kube.client import ClusterClient
@@ -88,7 +107,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
             limits=given.limits,
             standard=given.standard,
             may_write=live.may_write,
-            issuer=Issuer(live, _entrance(given, cluster), clock.now),
+            endpoint=_endpoint(given, cluster),
             private_key=await clusterid.ensure_key(cluster, given.namespace),
         )
         setups = [controller(manager) for controller in CONTROLLERS]
@@ -103,7 +122,7 @@ async def _run(given: "ControllerOptions", daemon: Process) -> None:
             await (work() if election is None else election.lead(work))
 
 
-def _entrance(given: "ControllerOptions", cluster: ClusterClient) -> AdvertisedEndpoint:
+def _endpoint(given: "ControllerOptions", cluster: ClusterClient) -> AdvertisedEndpoint:
     if given.is_trusted:
         return AdvertisedEndpoint(bytes, given.address)
     file = given.ca
@@ -125,31 +144,38 @@ async def _work(setups: Sequence[Setup], daemon: Process) -> None:
                 tasks.create_task(loop.run())
 
 
-# Which controllers there are: a new one is a module with ``controller``, and a row here -----------
+# Which controllers there are: a new one is a class, and its ``setup`` is a row here ---------------
 
-CONTROLLERS: Final[tuple[Controller, ...]] = (
-    namespaceoffloading.controller,
-    placement.controller,
-    namespacemap.controller,
-    virtualnode.controller,
+CONTROLLERS: Final[tuple[ControllerSetup, ...]] = (
+    NamespaceOffloadingReconciler.setup,
+    PlacementReconciler.setup,
+    NamespaceMapReconciler.setup,
+    VirtualNodeReconciler.setup,
     shadowpod.controller,
-    nodefailure.controller,
-    shadowendpointslice.controller,
-    storage.controller,
-    csrapproval.controller,
-    tenantrights.controller,
-    objectquotas.controller,
-    tenant.controller,
-    nonce.controller,
-    identity.controller,
-    renewal.controller,
-    replication.controller,
-    foreigncluster.controller,
-    clusterprofile.controller,
-    podnetworks.controller,
-    resourceslice.controller,
-    grants.controller,
-    metricsapi.controller,
+    NodeFailureReconciler.setup,
+    ShadowEndpointSliceReconciler.setup,
+    StorageReconciler.setup,
+    PlaceholderReconciler.setup,
+    LeftVolumeReconciler.setup,
+    LeftClaimReconciler.setup,
+    CsrApprovalReconciler.setup,
+    TenantRightsReconciler.setup,
+    ObjectQuotaReconciler.setup,
+    TenantReconciler.setup,
+    NonceReconciler.setup,
+    IdentityReconciler.setup,
+    SliceIdentityReconciler.setup,
+    LocalRenewReconciler.setup,
+    RemoteRenewReconciler.setup,
+    ReplicatedPeers.setup,
+    ForeignClusterReconciler.setup,
+    SliceVersionReconciler.setup,
+    ClusterProfileReconciler.setup,
+    PodNetworksReconciler.setup,
+    LocalSliceReconciler.setup,
+    ReplicaReconciler.setup,
+    GrantsReconciler.setup,
+    MetricsApiReconciler.setup,
 )
 
 
@@ -161,38 +187,39 @@ class ControllerOptions:
     """What the flags and the environment say."""
 
     kubeconfig: Path | None = flag(
-        "default: $KUBECONFIG, else the service account of this pod",
+        "kubeconfig file (default: $KUBECONFIG, else the pod's service account)",
         "--kubeconfig",
         env="KUBECONFIG",
         type=Path,
     )
     namespace: str = flag(
-        "where the cluster ID, the default template and the lease are (default: %(default)s)",
+        "namespace of the cluster ID, the default template and the Lease",
         "--liqo-namespace",
         env="POD_NAMESPACE",
         default=keys.LIQO_NAMESPACE,
     )
-    health_port: int = flag("", "--health-port", type=int, default=process.HEALTH_PORT)
+    health_port: int = flags.health(process.HEALTH_PORT)
     metrics_address: ListenAddress | None = flags.metrics()
     leader_elect: bool = flag(
-        "only one of several replicas works at a time",
+        "elect the replica that reconciles by a Lease",
         "--leader-elect",
         action=ON_OFF,
         default=True,
     )
     limits: Limits
     address: str = flag(
-        "where peers reach this cluster's API server (default: a control-plane node, 6443)",
+        "address by which peers reach this cluster's API server (default: a control-plane node, "
+        "6443)",
         "--api-server-address-override",
         default="",
     )
     ca: Path | None = flag(
-        "file with the CA that peers verify it by (default: that of this process)",
+        "file with the CA by which peers verify that API server (default: that of this process)",
         "--ca-override",
         type=Path,
     )
     is_trusted: bool = flag(
-        "its certificate is publicly trusted: peers are given no CA",
+        "give peers no CA, since the API server's certificate is publicly trusted",
         "--trusted-ca",
         action="store_true",
         default=False,
@@ -204,7 +231,7 @@ class ControllerOptions:
 def parse(argv: Sequence[str] | None, environment: Mapping[str, str]) -> ControllerOptions:
     """Return what ``argv`` and the environment say; end the process with 2 if it is nonsense."""
     parser = argparse.ArgumentParser(
-        prog="python3 -m controllers", description="All cluster-wide loops of one cluster."
+        prog="python3 -m controllers", description="Runs the controllers of one cluster."
     )
     flags.add(parser, ControllerOptions, environment)
     flags.add(parser, Limits)
@@ -226,28 +253,29 @@ def _add_grants(parser: argparse.ArgumentParser) -> None:
         type=resources_flag,
         default=GrantDefaults().resources,
         metavar="NAME=AMOUNT,...",
-        help="what a slice of class default gets that names nothing (4 CPUs, 8Gi, 110 pods, ...)",
+        help="resources of a ResourceSlice of the class default that requests none (default: "
+        "4 CPUs, 8Gi, 110 pods, ...)",
     )
     parser.add_argument(
         "--default-resource-slice-class-enabled",
         dest="is_default_class_enabled",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="serve the class default (%(default)s)",
+        help="serve ResourceSlices of the class default (default: true)",
     )
     parser.add_argument(
         "--default-limits-enforcement",
         dest="limits_enforcement",
         type=enforcement_flag,
         default="None",
-        help="what Quotas ask of containers: None, Soft or Hard (default: %(default)s)",
+        help="which limits Quotas require of containers: None, Soft or Hard (default: %(default)s)",
     )
     parser.add_argument(
         "--cluster-labels",
         type=labels_flag,
         default={},
         metavar="KEY=VALUE,...",
-        help="labels suggested for the consumers' nodes",
+        help="labels that are suggested for virtual nodes of consumers",
     )
     for kind in ("ingress", "load-balancer"):
         parser.add_argument(
@@ -255,7 +283,7 @@ def _add_grants(parser: argparse.ArgumentParser) -> None:
             type=classes_flag,
             default=(),
             metavar="NAME[;default],...",
-            help=f"{kind} classes offered to consumers",
+            help=f"{kind} classes that consumers may use",
         )
 
 
@@ -266,32 +294,27 @@ _ENFORCEMENTS: Final = {name.lower(): name for name in ("None", "Soft", "Hard")}
 _DEFAULT: Final = "default"
 
 
+@flags.typed
 def resources_flag(text: str) -> Resources:
     """Return the amounts of ``cpu=4,memory=8Gi``."""
-    try:
-        return resources_.parse_resources(texts.pairs(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return resources_.parse_resources(texts.pairs(text))
 
 
+@flags.typed
 def labels_flag(text: str) -> dict[str, str]:
     """Return the labels of ``region=europe,liqo.io/provider=kubeadm``."""
-    try:
-        pairs = texts.pairs(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    pairs = texts.pairs(text)
     for name, value in pairs.items():
         if not naming.is_qualified_name(name) or not naming.is_label_value(value):
-            raise argparse.ArgumentTypeError(f"{name}={value} is no label")
+            raise ValueError(f"{name}={value} is no label")
     return pairs
 
 
+@flags.typed
 def enforcement_flag(text: str) -> str:
     """Return None, Soft or Hard, however it is written."""
     if text.lower() not in _ENFORCEMENTS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not one of {', '.join(_ENFORCEMENTS.values())}"
-        )
+        raise ValueError(f"{text!r} is not one of {', '.join(_ENFORCEMENTS.values())}")
     return _ENFORCEMENTS[text.lower()]
 
 

@@ -1,14 +1,19 @@
-"""The name and the key pair of this cluster: the controllers make them once, and read them."""
+"""The name and the key pair of this cluster, made once, and which networks its pods have."""
 
 import logging
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from apis import authentication, keys, naming, objects
+from apis import authentication, keys, naming, networks, objects
+from apis.networks import NodeAddresses
 from apis.objects import Key, Object, named
 from certs import identity, pki
+from controllers.manager import Controller
 from kube.cluster import Cluster
-from kube.controller import TerminalError
+from kube.controller import TerminalError, WatchSource
 from kube.errors import AlreadyExistsError
+from kube.informer import Change
+from kube.localaddresses import NODES, is_moved
 
 _SHOWN_OF_UID: Final = 8
 
@@ -114,3 +119,36 @@ async def _create_key(cluster: Cluster, key: Key) -> Object:
         return await cluster.create(keys.SECRET, wanted)
     except AlreadyExistsError:
         return await cluster.get_live(keys.SECRET, key) or wanted
+
+
+# The networks of its pods, beside the cluster ID --------------------------------------------------
+# A peering user may read that ConfigMap and no Node; ``liqoctl peer`` names the networks to the
+# consumer, which publishes no address outside of them. Source: docs/decisions/0013 (5).
+
+AGAIN_S: Final = 600.0
+"""Seconds after which it is looked at again, since nothing tells that somebody changed it."""
+
+
+class PodNetworksReconciler(Controller):
+    """Its one key is that of the ConfigMap."""
+
+    name = "podnetworks"
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return [self.watch(NODES, self._by_node)]
+
+    def _by_node(self, change: Change[NodeAddresses]) -> Iterable[Key]:
+        where = Key(self.manager.namespace, keys.CLUSTER_ID_CONFIG_MAP)
+        return [where] if change.old is None or is_moved(change) else []
+
+    async def reconcile(self, key: Key) -> float | None:
+        nodes = (await self.all(NODES)).values()
+        of_nodes = (text for node in nodes for text in node.pod_networks())
+        flags = networks.parse_networks(self.limits.pod_cidrs)
+        wanted = networks.joined_networks(flags or networks.pod_networks_of_nodes(of_nodes))
+        found = await self.live.get_live(keys.CONFIG_MAP, key)
+        had = ((found or {}).get("data") or {}).get(keys.POD_CIDRS_KEY, "")
+        if found is not None and had != wanted:
+            changes = {"data": {keys.POD_CIDRS_KEY: wanted or None}}
+            await self.live.patch(keys.CONFIG_MAP, key, changes)
+        return AGAIN_S

@@ -8,17 +8,14 @@ counts them all. Source: docs/parity.md X5; Kubernetes, "Resource Quotas", "Obje
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from apis import keys, objects, ownership, providerpolicy
 from apis.objects import Key, Object
 from controllers import watches, writes
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister, cached
-from kube.cluster import Cluster
-from kube.controller import Runner, WatchSource
+from controllers.manager import Controller, Manager
+from kube.controller import WatchSource
 from kube.informer import Change
 
 KIND: Final = keys.RESOURCE_QUOTA
@@ -37,10 +34,8 @@ _OF_TWINS: Final[Mapping[str, str]] = {
 def quota(namespace: str, counted: Mapping[str, str], most: Mapping[str, int]) -> Object:
     """Return the ResourceQuota of a namespace; ``most`` is by plural, as in ProviderPolicies."""
     hard = {name: str(most[plural]) for name, plural in counted.items()}
-    labels = {keys.APP_MANAGED_BY: "liqo", keys.LIQO_MANAGED: "true"}
-    return objects.named(
-        KIND, Key(namespace, NAME), metadata={"labels": labels}, spec={"hard": hard}
-    )
+    metadata = {"labels": dict(ownership.MANAGED)}
+    return objects.named(KIND, Key(namespace, NAME), metadata=metadata, spec={"hard": hard})
 
 
 def is_ours(found: Object) -> bool:
@@ -53,84 +48,73 @@ def is_counting(found: Object | None) -> bool:
     return {*_OF_TENANTS, *_OF_TWINS} <= used.keys()
 
 
-@dataclass
-class ObjectQuotaReconciler:
-    """The ResourceQuota of one namespace, by the name of that; ``account`` is of this process.
+class ObjectQuotaReconciler(Controller):
+    """The ResourceQuota of one namespace, by the name of that.
 
     With its Tenant it goes (``authentication/tenant``), with a twin the garbage collector takes it.
     """
 
-    cluster: Cluster
-    account: Key
-    tenants: Lister
-    policies: Lister
-    bindings: Lister
-    """What gives this process its rights there comes first."""
-    clock: Callable[[], float] = time.monotonic
-    _are_counted: bool = False
-    """A kind that is counted stays so for as long as its CRD is there."""
-    _asked_s: float = -math.inf
+    name = "objectquotas"
+
+    def __init__(self, manager: Manager, tick: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(manager)
+        self._tick = tick
+        self._are_counted = False
+        """A kind that is counted stays so for as long as its CRD is there."""
+        self._asked_s = -math.inf
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        by_policy = watches.but_booked(self.all_of(watches.PEER_NAMESPACES))
+        return (
+            self.watch(watches.PEER_NAMESPACES, of_peers),
+            self.watch(watches.TENANTS, watches.but_booked(_around)),
+            self.watch(watches.PROVIDER_POLICIES, by_policy),
+            self.watch(watches.ROLE_BINDINGS, self._by_binding),
+        )
+
+    def _by_binding(self, change: Change[Object]) -> Iterable[Key]:
+        is_new = change.old is None and change.key.name == self.manager.account.name
+        return _around(change) if is_new else []
 
     async def reconcile(self, key: Key) -> float | None:
-        namespace = await self.cluster.get(keys.NAMESPACE, key)
+        namespace = await self.cached.get(keys.NAMESPACE, key)
         if namespace is None or objects.is_terminating(namespace):
             return None
         peer, consumer = ownership.peer_of(namespace), ownership.consumer_of(namespace)
         if peer and await self._is_tenants(key.name):
             consumer = peer
-        if not consumer or Key(key.name, self.account.name) not in await self.bindings():
+        right = Key(key.name, self.manager.account.name)  # which comes first
+        if not consumer or right not in await self.all(watches.ROLE_BINDINGS):
             return None
         if not await self._is_counting():
             return UNCOUNTED_S
         try:
-            policy = providerpolicy.policy_of((await self.policies()).values(), consumer)
+            policies = (await self.all(watches.PROVIDER_POLICIES)).values()
+            policy = providerpolicy.policy_of(policies, consumer)
         except ValueError:
             return None  # who grants says so; what held before holds
         counted = _OF_TENANTS if peer else _OF_TWINS
         wanted = quota(key.name, counted, policy.max_objects)
-        await writes.ensure(self.cluster, KIND, wanted, is_ours=is_ours)
+        await writes.ensure(self.cached, KIND, wanted, is_ours=is_ours)
         return None
 
     async def _is_tenants(self, namespace: str) -> bool:
         """Whether the peer is a consumer here, rather than only a provider."""
-        found = (await self.tenants()).items()
+        found = (await self.all(watches.TENANTS)).items()
         here = [one for key, one in found if key.namespace == namespace]
         return any(not objects.is_terminating(one) for one in here)
 
     async def _is_counting(self) -> bool:
-        is_due = self.clock() - self._asked_s >= UNCOUNTED_S
+        is_due = self._tick() - self._asked_s >= UNCOUNTED_S
         if not self._are_counted and is_due:
-            self._asked_s = self.clock()
-            found = await self.cluster.get_live(KIND, Key(self.account.namespace, NAME))
+            self._asked_s = self._tick()
+            found = await self.cached.get_live(KIND, Key(self.manager.namespace, NAME))
             self._are_counted = is_counting(found)
         return self._are_counted
 
 
-def controller(manager: Manager) -> Setup:
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-    tenants = manager.informer(watches.TENANTS)
-    granted = manager.informer(watches.PROVIDER_POLICIES)
-    bindings = manager.informer(watches.ROLE_BINDINGS)
-    account = Key(manager.namespace, keys.CONTROLLER_MANAGER)
-
-    def by_binding(change: Change[Object]) -> Iterable[Key]:
-        is_new = change.old is None and change.key.name == account.name
-        return [Key("", change.key.namespace)] if is_new else []
-
-    def runner() -> Runner:
-        listers = (cached(tenants), cached(granted), cached(bindings))
-        reconciler = ObjectQuotaReconciler(manager.cached, account, *listers)
-        sources = [
-            WatchSource(namespaces, of_peers),
-            WatchSource(
-                tenants, watches.but_booked(lambda change: [Key("", change.key.namespace)])
-            ),
-            WatchSource(granted, watches.but_booked(watches.all_of(namespaces))),
-            WatchSource(bindings, by_binding),
-        ]
-        return Runner("objectquotas", reconciler, sources)
-
-    return lambda: [runner()]
+def _around(change: Change[Object]) -> Iterable[Key]:
+    return [Key("", change.key.namespace)]
 
 
 def of_peers(change: Change[Object]) -> Iterable[Key]:

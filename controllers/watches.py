@@ -1,9 +1,10 @@
 """What the controllers watch, which keys a change concerns, and what is read of whole kinds."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
 
 from apis import keys, objects, ownership
+from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from kube.cluster import Cluster, Selection
 from kube.controller import own_key
@@ -41,6 +42,10 @@ def written_by_consumers(kind: Kind, namespace: str = "", labels: str = "") -> S
     )
 
 
+def templates(namespace: str) -> Selection[Object]:
+    return every(keys.VK_OPTIONS_TEMPLATE, namespace=namespace)
+
+
 NAMESPACE_MAPS: Final = written_by_consumers(keys.NAMESPACE_MAP)
 VIRTUAL_NODES: Final = every(keys.VIRTUAL_NODE)
 NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
@@ -51,19 +56,38 @@ ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED
 ROLE_BINDINGS: Final = every(
     keys.ROLE_BINDING, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
 )
+ALL_BINDINGS: Final = (
+    Selection(keys.CLUSTER_ROLE_BINDING, Binding),
+    Selection(keys.ROLE_BINDING, Binding),
+)
+"""Of the whole cluster, no matter who made them."""
 CLUSTER_ROLE_BINDINGS: Final = every(keys.CLUSTER_ROLE_BINDING, labels=_OF_KUBELETS)
 ROLES: Final = every(keys.ROLE, labels=_OF_KUBELETS)
 LEASE_ROLES: Final = every(keys.ROLE, namespace=keys.NODE_LEASE_NAMESPACE, labels=_OF_KUBELETS)
 SERVICE_ACCOUNTS: Final = every(keys.SERVICE_ACCOUNT, labels=_OF_KUBELETS)
 DEPLOYMENTS: Final = every(keys.DEPLOYMENT, labels=_OF_KUBELETS)
-"""As roles and accounts, only beside VirtualNodes: ``Manager.beside_virtual_nodes``."""
+BESIDE_VIRTUAL_NODES: Final = (ROLES, SERVICE_ACCOUNTS, DEPLOYMENTS)
+"""Only ever in the namespaces that have a VirtualNode: ``Manager.informer``. Users may write the
+labels by which these are selected, in their namespaces and as large as they like.
+Source: docs/parity.md H18."""
 TENANTS: Final = every(keys.TENANT)
 IDENTITIES: Final = every(keys.IDENTITY)
 RENEWS: Final = written_by_consumers(keys.RENEW)
 RESOURCE_SLICES: Final = written_by_consumers(keys.RESOURCE_SLICE)
+REPLICATED: Final = (NAMESPACE_MAPS, RESOURCE_SLICES, RENEWS)
+"""What goes to peers; a new kind is one more here."""
 FOREIGN_CLUSTERS: Final = every(keys.FOREIGN_CLUSTER)
+
+
+def opens_secrets(binding: Object) -> bool:
+    """Whether the binding gives this process its rights in a tenant namespace."""
+    role = binding.get("roleRef") or {}
+    is_of_cluster = role.get("kind") == keys.CLUSTER_ROLE.kind
+    return is_of_cluster and role.get("name") == keys.CONTROLLER_MANAGER_TENANT_ROLE
+
+
 SECRETS: Final = every(keys.SECRET)
-"""Only ever within tenant namespaces: ``Manager.tenant_secrets``."""
+"""Only ever within tenant namespaces: ``Manager.informer``."""
 QUOTAS: Final = every(keys.QUOTA)
 LIMIT_RANGES: Final = every(keys.LIMIT_RANGE)
 RUNTIME_CLASSES: Final = every(keys.RUNTIME_CLASSES)
@@ -97,59 +121,6 @@ def _unbooked(obj: Object | None) -> Object | None:
     metadata = {name: value for name, value in obj["metadata"].items() if name not in _VERSIONS}
     status = {name: value for name, value in objects.status(obj).items() if name not in _BOOKED}
     return {**obj, "metadata": metadata, "status": status}
-
-
-def all_of(those: Informer[Any]) -> Keys:
-    def keys_of(_: Change[Any]) -> Iterable[Key]:
-        return list(those.items())
-
-    return keys_of
-
-
-def beside(those: Informer[Any]) -> Keys:
-    """Return what answers with the keys of ``those`` in the namespace of what changed."""
-
-    def keys_of(change: Change[Any]) -> Iterable[Key]:
-        return _within(those, change.key.namespace)
-
-    return keys_of
-
-
-def inside(those: Informer[Any]) -> Keys:
-    """Return what answers with the keys of ``those`` in the Namespace that changed."""
-
-    def keys_of(change: Change[Any]) -> Iterable[Key]:
-        return _within(those, change.key.name)
-
-    return keys_of
-
-
-def _within(those: Informer[Any], namespace: str) -> list[Key]:
-    return [key for key in those.items() if key.namespace == namespace]
-
-
-# All objects of a kind at once, out of an informer -----------------------------------------------
-
-T = TypeVar("T")
-
-Lister: TypeAlias = Callable[[], Awaitable[Mapping[Key, Object]]]
-"""Read only. What a lister lacks may exist: anybody who deletes for that reason asks the server."""
-
-
-def cached(informer: Informer[Object]) -> Lister:
-    """Return the lister of what an informer keeps: no request at all."""
-
-    async def items() -> Mapping[Key, Object]:
-        return informer.items()
-
-    return items
-
-
-def each_of(informers: Mapping[Kind, Informer[T]]) -> Iterator[tuple[Kind, T]]:
-    """Yield each object of several kinds, and of which kind it is."""
-    for kind, informer in informers.items():
-        for item in informer.items().values():
-            yield kind, item
 
 
 def consumers(namespaces: Informer[Object]) -> Callable[[str], str]:

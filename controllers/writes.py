@@ -31,6 +31,14 @@ Of all other objects only lists are ours alone, such as rules and subjects.
 logger = logging.getLogger(__name__)
 
 
+def owned_by(owner: Object) -> Callable[[Object], bool]:
+    return lambda found: objects.is_controlled_by(found, owner)
+
+
+def same_uid(uid: str) -> Callable[[Object], bool]:
+    return lambda found: objects.uid(found) == uid
+
+
 async def ensure(
     cluster: Cluster, kind: Kind, wanted: Object, *, is_ours: Callable[[Object], bool]
 ) -> Object:
@@ -88,7 +96,7 @@ async def _create(
 async def remove(
     cluster: Cluster, kind: Kind, key: Key, *, is_ours: Callable[[Object], bool]
 ) -> bool:
-    """Ask for the deletion of an object if it is ours, judged live; whether it is gone, for us.
+    """Ask for the deletion of an object if it is ours, by a live read; whether it is gone, for us.
 
     A namesake that is not ours counts as gone.
     """

@@ -202,7 +202,6 @@ class _Memory(Generic[T]):
         return (True, value) if self._clock() < until else (False, None)
 
     def put(self, key: Hashable, value: T, seconds: float) -> None:
-        """Believe ``value`` for ``seconds``."""
         self._entries.pop(key, None)
         self._entries[key] = (self._clock() + seconds, value)
         while len(self._entries) > MAX_REMEMBERED:

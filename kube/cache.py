@@ -6,28 +6,25 @@ How certain an answer is: ``seen`` is the caches' word for presence and absence,
 (``apis.apply``), and nobody remembers it.
 """
 
-from collections.abc import AsyncGenerator, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from apis import objects
 from apis.objects import Key, Kind, Object
-from kube.cluster import Cluster, Listing, Selection
-from kube.cluster import Event as _Event
+from kube.cluster import Cluster, ForwardingCluster
 from kube.informer import Informer
 from kube.slim import Packed
 
-T = TypeVar("T")
 
-
-class CachedCluster:
-    """Fulfils Cluster: hits come from informers, a miss asks the server.
+class CachedCluster(ForwardingCluster):
+    """Hits come from informers, a miss asks the server.
 
     What ``get`` returns may be shared: read only. The informers have whole objects: dicts, or
     ``Packed``. Of what is too large for a cache (``kube.slim``) the server is asked.
     """
 
     def __init__(self, live: Cluster, informers: Iterable[Informer[Any]] = ()) -> None:
-        self._live = live
+        super().__init__(live)
         self._informers: dict[Kind, list[Informer[Any]]] = {}
         for informer in informers:
             self.add(informer)
@@ -57,37 +54,6 @@ class CachedCluster:
         found = self._found(kind, key)
         is_known = self._follows(kind, key) and not _is_outline(found)
         return _whole(found) if is_known else await self._live.get(kind, key)
-
-    async def get_live(self, kind: Kind, key: Key) -> Object | None:
-        return await self._live.get_live(kind, key)
-
-    async def list(self, of: Selection[T]) -> Listing[T]:
-        return await self._live.list(of)
-
-    def watch(self, of: Selection[T], since: str) -> AsyncGenerator[_Event[T], None]:
-        return self._live.watch(of, since)
-
-    async def create(self, kind: Kind, obj: Object) -> Object:
-        return await self._live.create(kind, obj)
-
-    async def apply(self, kind: Kind, obj: Object, *, manager: str) -> Object:
-        return await self._live.apply(kind, obj, manager=manager)
-
-    async def patch(
-        self, kind: Kind, key: Key, changes: Object, *, subresource: str = ""
-    ) -> Object:
-        return await self._live.patch(kind, key, changes, subresource=subresource)
-
-    async def patch_status(
-        self, kind: Kind, key: Key, status: Object, *, metadata: Object | None = None
-    ) -> Object:
-        return await self._live.patch_status(kind, key, status, metadata=metadata)
-
-    async def delete(self, kind: Kind, key: Key, *, uid: str, grace_s: int | None = None) -> None:
-        await self._live.delete(kind, key, uid=uid, grace_s=grace_s)
-
-    async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
-        return await self._live.post(kind, key, subresource, body)
 
     def _found(self, kind: Kind, key: Key) -> Any:
         found = (informer.get(key) for informer in self._following(kind, key))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-import aiohttp
 import msgspec
 
 from apis import keys
@@ -33,6 +32,8 @@ MAX_LISTING: Final = 2**30
 MAX_PING: Final = 2**16
 """Bytes of an answer at ``/livez``, which is ``ok``."""
 LIST_S: Final = 300.0
+WATCH_S: Final = 300
+"""A server ends a watch after that long at the earliest, and twice that at the latest."""
 
 _RESTARTS: Final = 3
 _SMALLER: Final = 8
@@ -93,7 +94,6 @@ class ClusterClient:
         await self._transport.close()
 
     def replace(self, access: Access) -> None:
-        """Go on as ``access``: watches open again, other requests finish as who they began."""
         self._transport.identity.replace(access)
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
@@ -123,7 +123,7 @@ class ClusterClient:
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         query |= {"resourceVersion": since, **wire.query(of)}
         path = wire.collection(of.kind, of.namespace)
-        who, is_over = self.access, False
+        who, is_over, began = self.access, False, time.monotonic()
         try:
             async with self._transport.lasting(
                 "watch", of.kind.plural, "GET", path,
@@ -137,7 +137,8 @@ class ClusterClient:
                     if event is not None:
                         yield event
                     del event
-            is_over = True
+            # A server that ends a watch before its time goes: another may come in its place.
+            is_over = time.monotonic() - began >= int(seconds) - 1
         except errors.NotReachableError:
             if self.access is who:
                 raise
@@ -150,7 +151,7 @@ class ClusterClient:
         return await self._call("create", kind, "POST", path, wire.typed(kind, obj))
 
     async def apply(self, kind: Kind, obj: Object, *, manager: str, is_dry: bool = False) -> Object:
-        """Server-side apply, forced; with ``is_dry`` it is judged, answered, and not stored."""
+        """Server-side apply, forced; with ``is_dry`` it is validated, answered, and not stored."""
         query = {"fieldManager": manager, "force": "true", **({"dryRun": "All"} if is_dry else {})}
         body = wire.typed(kind, obj)
         key = key_of(obj)
@@ -198,7 +199,7 @@ class ClusterClient:
         query: Mapping[str, str] | None = None,
         *,
         idle_s: float | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[wire.HttpAnswer]:
         """Open a raw request, such as a log; the caller reads and bounds the answer.
 
         Units: ``idle_s`` without a byte end it; None waits for ever, as ``logs -f`` must.
@@ -364,7 +365,7 @@ class ClusterClient:
 
 def _watch_s() -> str:
     """Return after how many seconds a server shall end a watch: not all at once."""
-    return str(300 + secrets.randbelow(300))
+    return str(WATCH_S + secrets.randbelow(WATCH_S))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ peer says is counted over all kinds and namespaces together. Only a leader's clu
 An API server's store may be restored from an older state: such a server takes a watch from a
 version that it does not have yet, and tells nothing of what happens until it has. So a watch goes
 on without a question only where it follows at once on a list, or on a watch that the server ended
-in peace, and the server was there all the time. Else the server first says which version it has.
+when its time was over, and the server was there all the time. Else the server first says which
+version it has.
 Source: docs/parity.md F-12, H14; part 2, cause 2.
 """
 
@@ -241,7 +242,7 @@ class RollbackDetector:
             self.lost(of)
 
     def asked(self, of: Selection[Any]) -> None:
-        """Note that the server says which version it has, or ends a watch in peace."""
+        """Note that the server says which version it has, or ends a watch when its time is over."""
         self._sure[of] = self._clock()
 
     def __contains__(self, of: Selection[Any]) -> bool:
@@ -261,19 +262,17 @@ def _is_number(version: str) -> bool:
     return version.isascii() and version.isdecimal() and len(version) <= _LONGEST
 
 
-# A cluster that only a leader may write to --------------------------------------------------------
+# Clusters that ask another one, and differ in some of its methods ---------------------------------
 
 
-class LeaderOnlyCluster:
-    """Fulfils Cluster: reads always, writes while ``may_write``, such as ``election.is_leader``.
+class ForwardingCluster:
+    """Fulfils Cluster by the one behind it; who inherits it overrides what differs."""
 
-    The election cancels its work at the renew deadline; this is for a process that was stopped
-    across that moment, whose next step would be a write.
-    """
-
-    def __init__(self, live: Cluster, may_write: Callable[[], bool]) -> None:
+    def __init__(self, live: Cluster) -> None:
         self._live = live
-        self.may_write = may_write
+
+    def _writable(self) -> Cluster:
+        return self._live
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         return await self._live.get(kind, key)
@@ -308,6 +307,18 @@ class LeaderOnlyCluster:
 
     async def post(self, kind: Kind, key: Key, subresource: str, body: Object) -> Object:
         return await self._writable().post(kind, key, subresource, body)
+
+
+class LeaderOnlyCluster(ForwardingCluster):
+    """Reads always, writes while ``may_write``, such as ``election.is_leader``.
+
+    The election cancels its work at the renew deadline; this is for a process that was stopped
+    across that moment, whose next step would be a write.
+    """
+
+    def __init__(self, live: Cluster, may_write: Callable[[], bool]) -> None:
+        super().__init__(live)
+        self.may_write = may_write
 
     def _writable(self) -> Cluster:
         if not self.may_write():

@@ -19,7 +19,7 @@ from aiohttp import connector
 from multidict import CIMultiDict
 
 from apis import texts
-from kube import errors, memory
+from kube import errors, memory, wire
 from kube.credentials import Access
 
 CALLS_AT_ONCE: Final = 64
@@ -93,7 +93,7 @@ def failure(what: str, error: BaseException) -> errors.KubeError:
 
 
 class Connection:
-    """Two sessions: one for calls, and one without a limit for what lasts (watches, logs)."""
+    """Requests as one identity: those that end, and those that last (watches, logs)."""
 
     def __init__(self, access: Access, user_agent: str, *, buffer: int = BUFFER) -> None:
         """``buffer`` bytes of each answer are read ahead, twice as many at most."""
@@ -107,7 +107,7 @@ class Connection:
         self._under_way: Counter[aiohttp.ClientSession] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
         self._lasting = _session(access, headers, buffer, limit=0, made=self._sockets.add)
-        self._watches: set[aiohttp.ClientResponse] = set()
+        self._watches: set[wire.HttpAnswer] = set()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -122,15 +122,19 @@ class Connection:
         is_watch: bool = False,
         is_lasting: bool = False,
         **rest: Any,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[wire.HttpAnswer]:
         """Send a request; redirects are not followed, and answers not inflated."""
-        session = self._lasting if is_watch or is_lasting else self._calls
-        with self._counted(), self._using(session):
-            async with session.request(
-                method, url, allow_redirects=False, **{**rest, **self._identity(rest)}
-            ) as answer:
-                with self._watching(answer) if is_watch else contextlib.nullcontext():
-                    yield answer
+        session = self._lasting if is_lasting or is_watch else self._calls
+        identity = self._identity(rest)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self._counted())
+            stack.enter_context(self._using(session))
+            answer: wire.HttpAnswer = await stack.enter_async_context(
+                session.request(method, url, allow_redirects=False, **{**rest, **identity})
+            )
+            if is_watch:
+                stack.enter_context(self._watching(answer))
+            yield answer
 
     @contextlib.asynccontextmanager
     async def websocket(
@@ -205,7 +209,7 @@ class Connection:
                 self._idle.set()
 
     @contextlib.contextmanager
-    def _watching(self, answer: aiohttp.ClientResponse) -> Iterator[None]:
+    def _watching(self, answer: wire.HttpAnswer) -> Iterator[None]:
         self._watches.add(answer)
         if self._is_retired:
             answer.close()
@@ -225,12 +229,13 @@ class Connection:
     async def close(self) -> None:
         """Close all sockets; return once they are, or the server takes too long to agree."""
         self._is_closed = True
-        try:
-            await asyncio.gather(
-                self._calls.close(), *(each.close() for each in self._under_way), *self._closing
-            )
-        finally:  # also when the one who closes them is cancelled
-            await self._lasting.close()
+        # One after another: each is closed also when the one who closes them is cancelled, which
+        # tasks that have not begun yet would not be.
+        async with contextlib.AsyncExitStack() as stack:
+            for session in {self._calls, self._lasting, *self._under_way}:
+                stack.push_async_callback(session.close)
+            if self._closing:
+                await asyncio.wait(self._closing)
         # A TLS socket left in the middle of a watch closes when the server has answered to that.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_S):
@@ -322,7 +327,7 @@ class CurrentConnection:
         self._on_change = on_change
         self.connection = Connection(access, user_agent, buffer=buffer)
         """The one for what is new; anybody who waited meanwhile asks ``current``."""
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], Connection] = {}
         self._renewing = asyncio.Lock()
         self._looked = time.monotonic()
 
@@ -331,18 +336,19 @@ class CurrentConnection:
         return self.connection.access
 
     async def close(self) -> None:
-        for task in self._retiring:
-            task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
-        await self.connection.close()
+        async with contextlib.AsyncExitStack() as stack:
+            for task, old in self._retiring.items():
+                task.cancel()
+                stack.push_async_callback(old.close)
+            stack.push_async_callback(self.connection.close)
 
     def replace(self, access: Access) -> None:
         """Go on as ``access``: watches open again, other requests finish as who they began."""
         old = self.connection
         self.connection = Connection(access, self.user_agent, buffer=self._buffer)
         task = asyncio.get_running_loop().create_task(old.retire())
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[task] = old
+        task.add_done_callback(self._retiring.pop)
         self._tell(old.access)
 
     async def current(self) -> Connection:

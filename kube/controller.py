@@ -134,7 +134,6 @@ class Runner:
         return max((self._clock() - since for since in begun), default=0.0)
 
     def is_alive(self) -> bool:
-        """Whether no worker is stuck: what a liveness probe asks."""
         return self.stuck_s() < 2 * self._deadline_s
 
     async def run(self) -> None:
@@ -211,6 +210,7 @@ class Runner:
             finally:
                 self._seconds.observe(self._clock() - self._since.pop(key))
                 self._queue.done(key)
+            await asyncio.sleep(0)  # a reconcile that asks nobody does not let others run
 
     async def _reconcile(self, key: Key) -> None:
         try:
@@ -297,7 +297,7 @@ def _asked_s(error: Exception) -> float:
 
 
 def _is_news(failures: int) -> bool:
-    """Whether to tell of a failure: of each while back-offs grow, then ever less often."""
+    """Whether to log a failure: each while back-offs grow, then ever less often."""
     return failures <= _TOLD or not failures & (failures - 1)
 
 

@@ -38,7 +38,6 @@ class DynamicInformers:
     followed: Sequence[InformerFeed]
 
     def is_synced(self) -> bool:
-        """Whether every informer has its first list."""
         return all(each.informer.synced.is_set() for each in self.followed)
 
     async def run(self, *, begin: Callable[[], None], end: Callable[[], None]) -> None:
@@ -196,7 +195,7 @@ class LazyInformer(Informer[T]):
         """Let it follow from now on; return once it has listed again, or does not come to that.
 
         Who makes such an object calls this before, and looks again if the answer is False: until
-        then nobody is told what becomes of it.
+        then no handler is notified of what becomes of it.
         """
         self._needed.set()
         if not self._follows.is_set() and not self.is_lacking:

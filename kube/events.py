@@ -1,4 +1,4 @@
-"""What happened to an object, told to its user: core/v1 Events, few and aggregated.
+"""What happened to an object, shown to its user: core/v1 Events, few and aggregated.
 
 Source: docs/parity.md C-29; Kubernetes API reference, "Event v1 core".
 """
@@ -96,7 +96,6 @@ class EventRecorder:
 
     @property
     def waiting(self) -> int:
-        """Return how many events are not written yet."""
         return len(self._waiting)
 
     async def run(self) -> None:

@@ -23,9 +23,9 @@ def flag(about: str, *names: str, default: Any = None, env: str = "", **how: Any
     """Return a field of a dataclass that the flag ``names`` sets; ``how`` is as argparse has it.
 
     The environment variable ``env`` comes before ``default``. What is given several times is a
-    tuple.
+    tuple. The help text ``about`` is followed by the default where there is one and it names none.
     """
-    how = {**({"help": about} if about else {}), **how}
+    how = {"help": about, **how}
     default = () if default is None and how.get("action") in _SEVERAL else default
     metadata = {_FLAG: (names, default, env, how)}
     if how.get("required"):
@@ -45,7 +45,20 @@ def add(
             default = how.get("type", str)(found)
         elif how.get("action") in _SEVERAL:
             default = list(default)
-        parser.add_argument(*names, default=default, **how)
+        parser.add_argument(*names, **with_default(how, default))
+
+
+def with_default(how: Mapping[str, Any], default: Any) -> dict[str, Any]:
+    """Return the arguments of ``add_argument``, whose help text names ``default``."""
+    about = how["help"]
+    if "default:" not in about and default not in (None, "", [], (), {}):
+        said = str(getattr(default, "value", default))
+        if isinstance(default, bool):
+            said = said.lower()
+        elif isinstance(default, float) and how.get("type") is duration:
+            said = f"{default:g}s"
+        about = f"{about} (default: {said})"
+    return {**how, "default": default, "help": about}
 
 
 def taken(options: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +135,7 @@ pairs: Final = typed(texts.pairs)
 
 def metrics() -> Any:
     return flag(
-        "where /metrics is served, by TLS, to those who may get it; default: nowhere",
+        "address that serves /metrics over TLS to identities that may get it (default: none)",
         "--metrics-address",
         type=address,
         metavar="[HOST]:PORT",
@@ -130,7 +143,7 @@ def metrics() -> Any:
 
 
 def health(port: int) -> Any:
-    about = "port of /healthz, /livez, /readyz"
+    about = "port of /healthz, /livez and /readyz"
     return flag(about, "--health-port", type=int, default=port)
 
 
@@ -140,26 +153,30 @@ def kept_here(name: str, about: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class VirtualNodeFlags:
-    """What both processes of a virtual node get to know of it and of the two clusters."""
+    """Flags of both processes of a virtual node: the node and the two clusters."""
 
     node_name: str = flag(
-        "name of the Node and its VirtualNode", "--nodename", default=keys.VIRTUAL_KUBELET
+        "name of the Node and of its VirtualNode", "--nodename", default=keys.VIRTUAL_KUBELET
     )
     tenant_namespace: str = flag(
-        "where VirtualNode, Secret and Leases are", "--tenant-namespace", default="default"
+        "namespace of the VirtualNode, its Secret and its Leases",
+        "--tenant-namespace",
+        default="default",
     )
     namespace: str = flag(
-        "where pyliqo is installed", "--liqo-namespace", default=keys.LIQO_NAMESPACE
+        "namespace in which pyliqo is installed", "--liqo-namespace", default=keys.LIQO_NAMESPACE
     )
-    home_cluster_id: str = flag("the consumer", "--home-cluster-id", required=True)
-    foreign_cluster_id: str = flag("the provider", "--foreign-cluster-id", required=True)
+    home_cluster_id: str = flag("cluster ID of the consumer", "--home-cluster-id", required=True)
+    foreign_cluster_id: str = flag(
+        "cluster ID of the provider", "--foreign-cluster-id", required=True
+    )
     kubeconfig_secret: str = flag(
-        "Secret in the tenant namespace with the kubeconfig for the provider",
+        "Secret in the tenant namespace that has the kubeconfig of the provider",
         "--foreign-kubeconfig-secret-name",
         required=True,
     )
     kubeconfig: Path | None = flag(
-        "of the consumer; default: $KUBECONFIG, else the service account of this pod",
+        "kubeconfig file of the consumer (default: $KUBECONFIG, else the pod's service account)",
         "--kubeconfig",
         "--home-kubeconfig",
         env="KUBECONFIG",
@@ -168,34 +185,31 @@ class VirtualNodeFlags:
     health_port: int = health(0)
     metrics_address: networks.ListenAddress | None = metrics()
     hides_ips: bool = flag(
-        "no addresses go from one cluster to the other: no EndpointSlices, no podIP",
+        "reflect no addresses between the clusters: no EndpointSlices, no podIP",
         "--disable-ip-reflection",
         **SWITCH,
         default=False,
     )
-    hidden_labels: tuple[str, ...] = kept_here("--labels-not-reflected", "labels that stay here")
+    hidden_labels: tuple[str, ...] = kept_here(
+        "--labels-not-reflected", "labels that are not reflected"
+    )
     hidden_annotations: tuple[str, ...] = kept_here(
-        "--annotations-not-reflected", "what else stays here"
+        "--annotations-not-reflected", "annotations that are not reflected"
     )
 
 
 def add_kinds(parser: argparse.ArgumentParser, rows: Iterable[ReflectedKind]) -> None:
     """Add how many objects of each kind are reflected at once, and by which policy."""
     for row in rows:
-        parser.add_argument(
-            f"--{row.name}-reflection-workers",
-            type=_count,
-            default=row.workers,
-            help=f"how many {row.name}s at once, 0 for none at all (default {row.workers})",
-        )
+        about = f"workers that reflect objects of the kind {row.kind.kind}; 0 reflects none"
+        name, how = f"--{row.name}-reflection-workers", {"type": _count, "help": about}
+        parser.add_argument(name, **with_default(how, row.workers))
         if row.is_configurable:
             names = ", ".join(policy.value for policy in row.policies)
-            parser.add_argument(
-                f"--{row.name}-reflection-type",
-                type=functools.partial(policy, row),
-                default=row.default,
-                help=f"which {row.name}s: {names} (default {row.default.value})",
-            )
+            about = f"reflection policy of the kind {row.kind.kind}: {names}"
+            name = f"--{row.name}-reflection-type"
+            how = {"type": functools.partial(policy, row), "help": about}
+            parser.add_argument(name, **with_default(how, row.default))
 
 
 def policy(row: ReflectedKind, text: str) -> ReflectionPolicy:

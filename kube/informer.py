@@ -8,10 +8,18 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from apis.objects import Key, Kind, Object
 from kube import errors, memory, metrics
@@ -316,7 +324,7 @@ class Informer(Generic[T]):
             yield Change(key, old, item)
 
     def _make_room(self) -> None:
-        """Forget the oldest of too many; nobody is told, since they did not go."""
+        """Forget the oldest of too many; no handler is notified, since they did not go."""
         if self.selection.most and len(self._items) > self.selection.most:
             oldest = next(iter(self._items))
             del self._items[oldest]
@@ -342,6 +350,39 @@ class Informer(Generic[T]):
         self._withhold("")
         self._seen = self._clock()
         metrics.WATCH_SEEN.labels(self._resource).set_to_current_time()
+
+
+class Index(Generic[T]):
+    """The keys of an informer by what ``of`` says of each object; each change keeps it."""
+
+    def __init__(self, informer: Informer[T], of: "Indexed[T]") -> None:
+        self._of = of
+        self._keys: dict[Hashable, dict[Key, None]] = {}
+        self._said: dict[Key, tuple[Hashable, ...]] = {}
+        informer.subscribe(self._on_change)
+
+    def keys(self, said: Hashable) -> list[Key]:
+        return list(self._keys.get(said, ()))
+
+    def _on_change(self, change: Change[T]) -> None:
+        said = {} if change.new is None else dict.fromkeys(self._of(change.key, change.new))
+        before = dict.fromkeys(self._said.pop(change.key, ()))
+        if said:
+            self._said[change.key] = tuple(said)
+        for each in said.keys() - before:
+            self._keys.setdefault(each, {})[change.key] = None
+        for each in before.keys() - said:
+            del self._keys[each][change.key]
+            if not self._keys[each]:
+                del self._keys[each]
+
+
+Indexed: TypeAlias = Callable[[Key, T], Iterable[Hashable]]
+"""What an object is found by."""
+
+
+def by_namespace(key: Key, _: Any) -> Iterable[Hashable]:
+    return (key.namespace,)
 
 
 def _call(handler: Handler[T], change: Change[T]) -> None:

@@ -1,6 +1,5 @@
 """Memory that is given back to the system, and the file descriptors of this process."""
 
-import asyncio
 import ctypes
 import errno
 import gc
@@ -81,6 +80,8 @@ def give_back() -> None:
 
 async def give_back_for_ever() -> None:
     """Give back again and again: there may have been a list, or many clients, since."""
+    import asyncio  # noqa: PLC0415  # the process that forks the webhook's worker has no loop
+
     while True:
         await asyncio.sleep(GIVE_BACK_S)
         if _ended:
@@ -109,7 +110,7 @@ def are_descriptors_used_up(error: BaseException) -> bool:
 
 
 def descriptors_in_words() -> str:
-    """Return what to tell, and what to do about it."""
+    """Return what to log, and what to do about it."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return f"this process has no file descriptor left (its limit is {limit}): raise that (nofile)"
 

@@ -66,12 +66,12 @@ class Runnable(Protocol):
         ...
 
     def is_alive(self) -> bool:
-        """Whether nothing in it is stuck: what a liveness probe asks."""
-        ...
+        """Whether nothing in it is stuck, as a liveness probe asks: by default nothing can be."""
+        return True
 
     async def drain(self) -> None:
-        """Take no more keys and finish those that wait, before the process ends."""
-        ...
+        """Take no more keys and finish those that wait, before the process ends, if it has any."""
+        return
 
 
 class ProcessHealth:
@@ -95,11 +95,9 @@ class ProcessHealth:
         self._alive.pop(name, None)
 
     def not_ready(self) -> list[str]:
-        """Return the names of the readiness checks that do not hold."""
         return _failing(self._ready)
 
     def not_alive(self) -> list[str]:
-        """Return the names of the liveness checks that do not hold."""
         return _failing(self._alive)
 
 
@@ -208,6 +206,9 @@ def run(  # noqa: PLR0913  # what each __main__ passes on from its flags
         asyncio.run(_supervised(main, Process(name, health_port)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return OK
+    except (KubeError, OSError) as error:  # no identity, or a port that is taken: no bug of ours
+        logger.critical("ends", extra={"program": name, "error": str(error)})
+        return FAILED
     except BaseExceptionGroup as group:
         logger.critical("ends", exc_info=group)
         return FAILED
@@ -287,7 +288,7 @@ async def persist(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Do ``work`` until it returns; what a server, or its content, refused is told in one line.
+    """Do ``work`` until it returns; what a server, or its content, refused is logged in one line.
 
     Each time it fails the pause doubles, from 1 s to 30 s; anybody who worked for longer than that
     has it short again.
@@ -317,7 +318,6 @@ async def persist(
 
 
 def _each(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors of a group, and of groups in it."""
     if isinstance(error, BaseExceptionGroup):
         for one in error.exceptions:
             yield from _each(one)

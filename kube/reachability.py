@@ -1,4 +1,4 @@
-"""Whether an API server answers at all: asked once for all who talk to it, and told to all.
+"""Whether an API server answers at all: asked once for all clients of it, which are notified.
 
 While it does not, nobody waits for timeouts, and one small request a second looks for its return.
 Source: docs/parity.md F-4; C-5, C-6.
@@ -133,7 +133,7 @@ DOUBT_TURNS: Final = 4
 SILENT_TURNS: Final = 7
 SILENT_S: Final = SILENT_TURNS * TURN_S
 OPTIONS: Final[Mapping[str, Any]] = {
-    "autoping": False,  # or pongs are not told
+    "autoping": False,  # or pongs are not reported
     "timeout": aiohttp.ClientWSTimeout(ws_close=0.2),
 }
 """Of the WebSocket; it needs an ``Origin``, too, or an API server refuses."""

@@ -64,7 +64,6 @@ class Schedule(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no key is ready, being worked on, or dirty."""
         return not self._dirty and not self._processing
 
     def add(self, key: K, now: float) -> None:
@@ -133,18 +132,15 @@ class Schedule(Generic[K]):
         self.let(now)
 
     def let(self, now: float) -> None:
-        """Let each key that is held be tried once, as one of them was let."""
         for key in self._waiting:
             self.add_at(key, now)
         self._called.update(self._waiting)
         self._waiting.clear()
 
     def failures(self, key: K) -> int:
-        """Return how often ``key`` has been retried since it was forgotten."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> bool:
-        """Let the next back-off of ``key`` be the shortest; whether it was held."""
         self._failures.pop(key, None)
         self._away.pop(key, None)
         return self._leave(key)
@@ -171,7 +167,6 @@ class Schedule(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def drop_delayed(self) -> None:
-        """Forget all keys that are not due yet."""
         self._due.clear()
         self._heap.clear()
 

@@ -145,7 +145,6 @@ class PackedWhole(Packed, gc=False, frozen=True):
 
     @classmethod
     def cached(cls, obj: Object) -> Self:
-        """Return what a cache keeps of ``obj``: all."""
         return cls.of(obj)
 
 

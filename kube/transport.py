@@ -40,7 +40,7 @@ _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _UNAUTHORIZED, _TOO_MANY, _UNAVAILABLE = 401, 429, 503
 
 
-async def refusal(answer: aiohttp.ClientResponse) -> errors.KubeError:
+async def refusal(answer: wire.HttpAnswer) -> errors.KubeError:
     """Return what an answer that is no success means, in the server's own words."""
     try:
         said = await wire.whole(answer, most=MAX_REFUSAL)
@@ -54,7 +54,7 @@ def _retry_after(header: str) -> float | None:
     return min(float(header), _MAX_RETRY_AFTER_S) if header.isdecimal() else None
 
 
-def _warnings(answer: aiohttp.ClientResponse) -> Iterator[str]:
+def _warnings(answer: wire.HttpAnswer) -> Iterator[str]:
     for header in answer.headers.getall("Warning", ()):
         for quoted in _WARNING.findall(header):
             yield re.sub(r"\\(.)", r"\1", quoted)
@@ -80,9 +80,10 @@ class Transport:
         self.on_warning: Callable[[str], None] | None = None
 
     async def close(self) -> None:
-        """Close all connections now."""
-        await self.reach.close()
-        await self.identity.close()
+        try:
+            await self.reach.close()
+        finally:
+            await self.identity.close()
 
     async def request(
         self, verb: str, resource: str, method: str, path: str, **rest: Any
@@ -109,7 +110,7 @@ class Transport:
     @contextlib.asynccontextmanager
     async def lasting(
         self, verb: str, resource: str, method: str, path: str, *, idle_s: float | None, **rest: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[wire.HttpAnswer]:
         """Open an answer that the caller reads, however long it is.
 
         Units: ``idle_s`` without a byte end it; None waits for ever.
@@ -199,7 +200,7 @@ class Transport:
     @contextlib.asynccontextmanager
     async def _answer(
         self, verb: str, resource: str, method: str, path: str, **rest: Any
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[wire.HttpAnswer]:
         what = f"{method} {self.identity.access.server}{path}"
         async with contextlib.AsyncExitStack() as stack:
             with self._translated(what):
@@ -218,7 +219,7 @@ class Transport:
         *,
         query: Mapping[str, str] | None = None,
         **rest: Any,
-    ) -> aiohttp.ClientResponse:
+    ) -> wire.HttpAnswer:
         connection = await self.identity.current()
         who = connection.access
         answer = await stack.enter_async_context(

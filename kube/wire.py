@@ -5,11 +5,11 @@ import contextlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 from urllib.parse import quote
 
-import aiohttp
 import yarl
+from multidict import MultiMapping
 
 from apis import naming
 from apis.objects import Key, Kind, Object
@@ -115,6 +115,27 @@ def typed(kind: Kind, obj: Object) -> Object:
 # What is answered --------------------------------------------------------------------------------
 
 
+class Body(Protocol):
+    """The bytes of an answer as they come."""
+
+    def iter_any(self) -> AsyncIterator[bytes]: ...
+
+
+class HttpAnswer(Protocol):
+    """The head of an answer, by whichever version of HTTP, and what its body is read from."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> MultiMapping[str]: ...
+
+    @property
+    def content(self) -> Body: ...
+
+    def close(self) -> None: ...
+
+
 class Turn:
     """What lets one answer of a peer after another be large, and ends one that is slow then.
 
@@ -161,7 +182,6 @@ class Large:
             self._limit.reschedule(asyncio.get_running_loop().time() + LARGE_S)
 
     def over(self) -> None:
-        """Give the turn back: what was large has been read."""
         if self._holds:
             self._holds = False
             self._lock.release()
@@ -178,10 +198,13 @@ async def _in_turn(turn: Turn | None) -> AsyncIterator[Large | None]:
         yield large
 
 
-async def whole(
-    answer: aiohttp.ClientResponse, *, most: int, turn: Turn | None = None
-) -> UntrustedBytes:
-    """Return the body. Nothing else reads one: each caller says how much it takes at ``most``.
+def _check_encoding(answer: HttpAnswer) -> None:
+    if answer.headers.get("Content-Encoding", "identity") != "identity":
+        raise errors.NotReachableError("the answer is compressed, which was not asked for")
+
+
+async def whole(answer: HttpAnswer, *, most: int, turn: Turn | None = None) -> UntrustedBytes:
+    """Return the body: each caller says how much it takes at ``most``.
 
     Of a peer one large answer after another is read, by ``turn``.
 
@@ -190,8 +213,7 @@ async def whole(
         SlowError: it came in part only before the time was over.
         NotReachableError: it is compressed.
     """
-    if answer.headers.get("Content-Encoding", "identity") != "identity":
-        raise errors.NotReachableError("the answer is compressed, which was not asked for")
+    _check_encoding(answer)
     whole = bytearray()
     try:
         async with _in_turn(turn) as large:
@@ -214,8 +236,33 @@ async def whole(
         whole.clear()
 
 
+async def whole_lines(
+    answer: HttpAnswer, *, most: int, longest: int
+) -> AsyncIterator[UntrustedBytes]:
+    """Yield the body as it arrives, whole lines at a time, of those larger than ``longest`` a part.
+
+    Raises:
+        LargerError: it is larger than ``most`` bytes.
+        NotReachableError: it is compressed.
+    """
+    _check_encoding(answer)
+    rest, size = bytearray(), 0
+    async for chunk in answer.content.iter_any():
+        size += len(chunk)
+        if size > most:
+            answer.close()
+            raise errors.LargerError(f"the answer is larger than {most} bytes")
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield UntrustedBytes(bytes(rest + chunk[:end]))
+            rest.clear()
+        rest += chunk[end:]
+        del rest[longest + 1 :]
+    yield UntrustedBytes(bytes(rest))
+
+
 async def lines(
-    content: aiohttp.StreamReader, *, most: int, turn: Turn | None = None
+    content: Body, *, most: int, turn: Turn | None = None
 ) -> AsyncIterator[UntrustedBytes]:
     """Yield the lines that say something; of a peer one large line after another, by ``turn``.
 

@@ -39,7 +39,7 @@ _LOOK_S: Final = 60.0
 
 
 class ProviderHealth:
-    """What is known of the provider's health; ``on_change`` is told each verdict that differs."""
+    """What is known of the provider's health; ``on_change`` gets each verdict that differs."""
 
     def __init__(
         self,

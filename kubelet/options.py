@@ -35,11 +35,12 @@ def network(text: str) -> Network:
 
 
 def _on_the_node(name: str) -> Any:
-    return flag("key=value,... on the Node", name, type=flags.pairs, default={})
+    what = name.removeprefix("--node-extra-")
+    return flag(f"{what} of the Node: key=value,...", name, type=flags.pairs, default={})
 
 
 def _remote(kind: str, what: str, text: str) -> Any:
-    about = f"{kind} network of the provider, {text}; several, in the same order"
+    about = f"{kind} network of the provider, {text}; may be repeated, both in the same order"
     return flag(about, f"--remote-{kind}-cidr{what}", action="append", metavar="CIDR")
 
 
@@ -48,30 +49,42 @@ class KubeletOptions(flags.VirtualNodeFlags):
     """What the flags say."""
 
     health_port: int = flags.health(8081)
-    create_node: bool = flag("make a Node", "--create-node", **SWITCH, default=True)
+    create_node: bool = flag("create the Node", "--create-node", **SWITCH, default=True)
     node_ip: str = flag(
-        "InternalIP of the Node: this pod's IP", "--node-ip", type=address, default=""
+        "InternalIP of the Node: the IP of this pod", "--node-ip", type=address, default=""
     )
     listen_port: int = flag(
         "port of the kubelet API", "--listen-port", type=int, default=keys.KUBELET_PORT
     )
     lease_duration_s: float = flag(
-        "renewed four times in it", "--node-lease-duration", type=flags.duration, default=40.0
+        "validity of the node's Lease, which is renewed four times in it",
+        "--node-lease-duration",
+        type=flags.duration,
+        default=40.0,
     )
     ping_interval_s: float = flag(
-        "0 never pings it", "--node-ping-interval", type=flags.duration, default=10.0
+        "time between two pings of the provider's API server; 0 never pings it",
+        "--node-ping-interval",
+        type=flags.duration,
+        default=10.0,
     )
     ping_timeout_s: float = flag(
-        "of one ping", "--node-ping-timeout", type=flags.duration, default=1.0
+        "time limit of one ping", "--node-ping-timeout", type=flags.duration, default=1.0
     )
     ping_failures: int = flag(
-        "in a row, before the Node is NotReady", "--node-ping-failures", type=int, default=3
+        "consecutive failed pings after which the Node is NotReady",
+        "--node-ping-failures",
+        type=int,
+        default=3,
     )
     ping_successes: int = flag(
-        "in a row, before it is Ready again", "--node-ping-successes", type=int, default=2
+        "consecutive successful pings after which the Node is Ready again",
+        "--node-ping-successes",
+        type=int,
+        default=2,
     )
     checks_network: bool = flag(
-        "accepted, and without effect: pyliqo makes no network between clusters",
+        "accepted without effect: pyliqo creates no network between clusters",
         "--node-check-network",
         **SWITCH,
         default=True,
@@ -79,48 +92,56 @@ class KubeletOptions(flags.VirtualNodeFlags):
     extra_labels: dict[str, str] = _on_the_node("--node-extra-labels")
     extra_annotations: dict[str, str] = _on_the_node("--node-extra-annotations")
     supports_api_server: bool = flag(
-        "give offloaded pods the tokens of their service accounts here",
+        "give offloaded pods tokens of their service accounts in the consumer",
         "--enable-apiserver-support",
         **SWITCH,
         default=False,
     )
     api_server_host: str = flag(
-        "where those pods reach our API server", "--home-api-server-host", default=""
+        "host by which those pods reach the consumer's API server",
+        "--home-api-server-host",
+        default="",
     )
-    api_server_port: int = flag("its port there", "--home-api-server-port", type=int, default=443)
+    api_server_port: int = flag(
+        "port by which those pods reach it", "--home-api-server-port", type=int, default=443
+    )
     api_server_ips: tuple[str, ...] = flag(
-        "where an IP fabric shows it, several; used without --home-api-server-host",
+        "address of it in an IP fabric, used without --home-api-server-host; may be repeated",
         "--home-api-server-ip",
         action="append",
         type=address,
         metavar="IP",
     )
     has_fabric: bool = flag(
-        "pods are reached as the Configuration of networking.liqo.io in the tenant namespace "
-        "says; while there is none, as the flags below say, and without them nobody is told",
+        "remap addresses of pods by the Configuration (networking.liqo.io) of the tenant "
+        "namespace, or by the flags below without it; with neither no address is published",
         "--ip-fabric",
         **SWITCH,
         default=False,
     )
     pod_networks: tuple[Network, ...] = flag(
-        "of the provider's pods, several; without a fabric no address outside is published",
+        "pod network of the provider; without a fabric no other address is published; may be "
+        "repeated",
         "--pod-network",
         action="append",
         type=network,
         metavar="CIDR",
     )
     own_networks: tuple[str, ...] = flag(
-        "of this cluster's pods or Services, several: no address in one is published",
+        "network of the consumer's pods or Services, none of whose addresses is published; may be "
+        "repeated",
         "--own-network",
         action="append",
         metavar="CIDR",
     )
     remote_pod_cidrs: tuple[str, ...] = _remote("pod", "", "as the provider calls it")
-    remote_pod_remaps: tuple[str, ...] = _remote("pod", "-remap", "as it is reached here")
+    remote_pod_remaps: tuple[str, ...] = _remote("pod", "-remap", "as the consumer reaches it")
     remote_external_cidrs: tuple[str, ...] = _remote("external", "", "as the provider calls it")
-    remote_external_remaps: tuple[str, ...] = _remote("external", "-remap", "as it is reached here")
+    remote_external_remaps: tuple[str, ...] = _remote(
+        "external", "-remap", "as the consumer reaches it"
+    )
     workers: int = flag(
-        "pods looked at together",
+        "workers that reconcile pods",
         "--pod-reflection-workers",
         type=int,
         default=reflection.POD_WORKERS,
@@ -156,9 +177,8 @@ class KubeletOptions(flags.VirtualNodeFlags):
 def parse(argv: Sequence[str] | None) -> KubeletOptions:
     """Return what ``argv`` says; it ends the process with 2 if that makes no sense."""
     parser = argparse.ArgumentParser(
-        prog="kubelet",
-        description="One virtual node: its Node, its pods on the provider, and the kubelet API.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        prog="python3 -m kubelet",
+        description="Runs one virtual node: its Node, its pods on the provider, the kubelet API.",
     )
     flags.add(parser, KubeletOptions, os.environ)
     flags.add_kinds(parser, AWAITED)

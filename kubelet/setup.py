@@ -12,6 +12,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
+from msgspec import structs
+
 from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import OffloadingPatch, ReflectionPolicy, VirtualNode
@@ -251,7 +253,9 @@ class VirtualKubelet:
         patch, settings = said.offloading_patch if said else OffloadingPatch(), self._settings
         labels = (*patch.labels_not_reflected, *settings.hidden_labels)
         annotations = (*patch.annotations_not_reflected, *settings.hidden_annotations)
-        return replace(patch, labels_not_reflected=labels, annotations_not_reflected=annotations)
+        return structs.replace(
+            patch, labels_not_reflected=labels, annotations_not_reflected=annotations
+        )
 
     # Node ------------------------------------------------------------------------------------
 
@@ -308,7 +312,9 @@ class VirtualKubelet:
         pings = PingReconciler(
             self._ping, self._provider_health, interval_s=self._settings.ping_interval_s
         )
-        return self._started(Runner("ping", pings, []), self._key)
+        runner = Runner("ping", pings, [])
+        runner.enqueue(self._key)
+        return runner
 
     async def _ping(self) -> timedelta:
         try:
@@ -353,11 +359,6 @@ class VirtualKubelet:
             pods_here=self._pods_here.items,
             gate=Authorizer(self._home, self._settings.node_name),
         )
-
-    @staticmethod
-    def _started(runner: Runner, key: Key) -> Runner:
-        runner.enqueue(key)
-        return runner
 
 
 def _of_events() -> Buckets:

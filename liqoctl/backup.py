@@ -1,4 +1,4 @@
-"""Reading what has to be kept of a cluster, and what a maintainer needs to help, without a secret.
+"""``liqoctl backup`` and ``bundle``: what is kept of a cluster, and what a maintainer needs.
 
 Source: docs/backup.md.
 """
@@ -6,23 +6,44 @@ Source: docs/backup.md.
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from kube import errors, wire
-from kube.client import ClusterClient
+from kube import errors
 from kube.cluster import Selection
-from liqoctl import clusters
+from liqoctl import clusters, options, output
 from liqoctl.clusters import Side
 from liqoctl.forge import backup as forge
+from liqoctl.options import cli
+
+if TYPE_CHECKING:
+    from kube.client import ClusterClient
 
 
-async def key_pair(cluster: ClusterClient) -> list[Object]:
+@cli.command("backup", "liqoctl backup > backup.yaml", "liqoctl backup --key > key.yaml")
+@options.switch(
+    "--key",
+    "is_key",
+    help="Print nothing but the Secret with the private key by which peers know this cluster.",
+)
+@clusters.on_cluster()
+async def backup(side: Side, *, is_key: bool) -> None:
+    """Print what a new cluster needs to take the place of this one, for kubectl apply.
+
+    Reads only. These are the VkOptionsTemplates, the ProviderPolicies, and the namespaces with
+    their NamespaceOffloadings; `liqoctl get values` prints the settings. docs/backup.md tells in
+    which order they are applied.
+    """
+    await clusters.check_installed(side)
+    read = _key_pair if is_key else _user_objects
+    output.dump(await read(side.cluster), "yaml")
+
+
+async def _key_pair(cluster: "ClusterClient") -> list[Object]:
     """Return the Secret with the key by which peers know the cluster.
 
     Raises:
@@ -35,7 +56,7 @@ async def key_pair(cluster: ClusterClient) -> list[Object]:
     return [forge.kept(keys.SECRET, found)]
 
 
-async def user_objects(cluster: ClusterClient) -> list[Object]:
+async def _user_objects(cluster: "ClusterClient") -> list[Object]:
     """Return what administrators and users said, each namespace before what is in it."""
     said = [
         forge.kept(kind, obj)
@@ -60,11 +81,23 @@ _MOST: Final = 1000
 _TENANTS: Final = Selection(keys.NAMESPACE, Object, labels=f"{keys.TENANT_NAMESPACE}=true")
 
 
-async def write_bundle(side: Side, path: Path) -> None:
-    """Write the archive to ``path``, which only its owner may read.
+@cli.command("bundle", "liqoctl bundle", "liqoctl bundle --file for-the-maintainers.tar.gz")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="pyliqo-bundle.tar.gz",
+    show_default=True,
+    help="Where to write the archive; an older one is replaced.",
+)
+@clusters.on_cluster()
+async def bundle(side: Side, path: Path) -> None:
+    """Write an archive with what a maintainer needs to help: objects, events, logs, versions.
 
-    What may not be read is named in ``missing.txt`` instead.
+    Reads only. Secrets are not read; certificates, tokens, environments and annotations are left
+    out of all else.
     """
+    await clusters.check_installed(side)
     cluster = side.cluster
     missing: list[str] = []
     found = {kind: await _all(cluster, Selection(kind, Object), missing) for kind in forge.BUNDLED}
@@ -94,7 +127,7 @@ async def write_bundle(side: Side, path: Path) -> None:
 
 
 async def _all(
-    cluster: ClusterClient, selection: Selection[Object], missing: list[str]
+    cluster: "ClusterClient", selection: Selection[Object], missing: list[str]
 ) -> list[Object]:
     try:
         return list((await cluster.list(selection)).items.values())[:_MOST]
@@ -103,7 +136,9 @@ async def _all(
         return []
 
 
-async def _log(cluster: ClusterClient, key: Key, container: str, missing: list[str]) -> str:
+async def _log(cluster: "ClusterClient", key: Key, container: str, missing: list[str]) -> str:
+    from kube import wire
+
     path = f"{wire.path(keys.POD, key, 'log')}?container={container}&tailLines={_LINES}"
     try:
         return forge.without_credentials(await cluster.get_text(path))
@@ -116,12 +151,8 @@ def _pack(path: Path, files: dict[str, str]) -> None:
     path.unlink(missing_ok=True)  # an older one, which others may be allowed to read
     path.touch(mode=0o600, exist_ok=False)
     with path.open("wb") as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for name, data in _encoded(files):
+        for name, content in sorted(files.items()):
+            data = content.encode()
             entry = tarfile.TarInfo(f"pyliqo/{name}")
             entry.size, entry.mode = len(data), 0o600
             archive.addfile(entry, io.BytesIO(data))
-
-
-def _encoded(files: dict[str, str]) -> Iterator[tuple[str, bytes]]:
-    for name, content in sorted(files.items()):
-        yield name, content.encode()

@@ -1,4 +1,4 @@
-"""Clusters for commands: errors as one sentence, objects made and removed, each step told.
+"""Clusters for commands: errors as one sentence, objects made and removed, each step printed.
 
 Every step may be done again: what is there already is left, and what differs is changed.
 """
@@ -9,24 +9,37 @@ import functools
 import importlib.metadata
 import os
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+)
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
+from click.shell_completion import CompletionItem
 
-from apis import objects
+from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from kube import client, credentials, errors, informer, peer
-from kube.client import ClusterClient
+from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.errors import AlreadyExistsError, KubeError
+from liqoctl import options
 from liqoctl.forge import manifests
 from liqoctl.options import Session
 from liqoctl.output import Progress
+
+if TYPE_CHECKING:
+    from kube.client import ClusterClient
 
 _HOME: Final = "~/.kube/config"
 _KINDS: Final = "/apis/offloading.liqo.io"
@@ -38,9 +51,9 @@ READ_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Side:
-    """A cluster of a command; steps in one of two are told with its name in front."""
+    """A cluster of a command; steps in one of two are printed with its name in front."""
 
-    cluster: ClusterClient
+    cluster: "ClusterClient"
     progress: Progress
     prefix: str = ""
     session: Session = field(default_factory=Session)
@@ -106,6 +119,8 @@ async def _opened(
     *used: tuple[Session, str], needs_install: bool = True
 ) -> AsyncIterator[list[Side]]:
     """Open the clusters of sessions; the second is another's, and answers as ``kube.peer`` lets."""
+    from kube import client, credentials, peer
+
     sides: list[Side] = []
     progress = Progress(verbose=used[0][0].verbose)
     async with contextlib.AsyncExitStack() as stack:
@@ -154,7 +169,7 @@ async def check_installed(side: Side) -> None:
         ) from None
 
 
-async def _is_bare(cluster: ClusterClient) -> bool:
+async def _is_bare(cluster: "ClusterClient") -> bool:
     try:
         async with asyncio.timeout(LOOK_S):
             await cluster.get_text(_KINDS)
@@ -187,6 +202,77 @@ def _explained() -> Iterator[None]:
         yield
     except errors.KubeError as error:
         raise click.ClickException(str(error)) from error
+
+
+# How a command comes to its cluster, and a shell to the names of objects there --------------------
+
+Work = Callable[..., Awaitable[object]]
+
+
+def on_cluster(
+    what: str = "", *, asks: str = "", needs_install: bool = True
+) -> Callable[[Work], Callable[..., None]]:
+    """Add the global flags, and hand the cluster to the command as ``side``.
+
+    ``--timeout``, or else a minute, bounds a command that says ``what`` it does (``draining
+    {name}``); one that does not bounds itself. A no to what it ``asks`` first ends it. Both texts
+    may name arguments of the command; ``key`` is its ``name`` in the namespace of ``-n``.
+    """
+
+    def decorate(work: Work) -> Callable[..., None]:
+        @functools.wraps(work)
+        def with_side(session: Session, **given: Any) -> None:
+            words = {**given, "key": Key(session.namespace, given.get("name", ""))}
+            if asks:
+                session.confirm(asks.format(**words))
+            bound = {"timeout_s": given.pop("timeout_s")} if what and "timeout_s" in given else {}
+            doing = functools.partial(work, **given)
+            run(session, doing, what.format(**words), needs_install=needs_install, **bound)
+
+        return options.global_flags(with_side)
+
+    return decorate
+
+
+PATIENCE_S: Final = 2.0
+MOST: Final = 100
+_OF_NAMESPACE: Final = (keys.POD, keys.PERSISTENT_VOLUME_CLAIM)
+"""Kinds of which a command means one in the namespace it works in."""
+_OF_PEERS: Final = (keys.TENANT, keys.FOREIGN_CLUSTER)
+"""Kinds whose objects are called like the cluster that they are about."""
+
+
+class _Named(msgspec.Struct):
+    metadata: objects.Meta
+
+
+def named(argument: str, kind: Kind, **rest: Any) -> Callable[..., Any]:
+    """Return an argument that a shell completes by the names of ``kind``, at most a hundred.
+
+    A cluster that is slow, does not answer, or refuses, has none: a shell gets no error.
+    """
+
+    def complete(
+        context: click.Context, param: click.Parameter, typed: str
+    ) -> list[CompletionItem]:
+        found: set[str] = set()
+        who = options.session_of(context)
+
+        async def look(side: Side) -> None:
+            where = side.namespace if kind in _OF_NAMESPACE else who.namespace
+            async with asyncio.timeout(PATIENCE_S):
+                of = Selection(kind, _Named, where if kind.namespaced else "")
+                found.update(key.name for key in (await side.cluster.list(of)).items)
+
+        with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
+            run(who, look, needs_install=False)
+        taken = context.params.get(param.name or "") or ()
+        first = sorted(name for name in found if name.startswith(typed))[:MOST]
+        return [CompletionItem(name) for name in first if name not in taken]
+
+    if kind in _OF_PEERS:
+        rest = {"type": options.CLUSTER_ID, **rest}
+    return click.argument(argument, shell_complete=complete, **rest)
 
 
 # Objects that a command makes or removes in one of two clusters, each step told -------------------
@@ -249,6 +335,9 @@ async def keep(
 
 Condition = Callable[[Object | None], bool]
 Reason = Callable[[Object | None], str]
+Left = tuple[str, Hashable]
+"""What is left to do, as the user is told, and that of which any change is progress."""
+Look = Callable[[], Awaitable[Left]]
 
 
 async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
@@ -257,12 +346,39 @@ async def until(  # noqa: PLR0913  # what to wait for, and how to tell of it
     """Return the object once ``is_done``; what a time-out interrupted is told, and ``why``."""
     with side.progress.waiting(f"{side.prefix}{what}"):
         try:
-            found = await informer.until(side.cluster, kind, key, is_done)
+            found = await reached(side.cluster, kind, key, is_done)
         except asyncio.CancelledError:
             side.warning(f"still waiting for {what}{await _reason(side, kind, key, why)}")
             raise
     _advance.get()()
     return found
+
+
+async def reached(cluster: Cluster, kind: Kind, key: Key, is_done: Condition) -> Object | None:
+    """Return the object once ``is_done``, and tell nothing of the wait."""
+    from kube import informer
+
+    return await informer.until(cluster, kind, key, is_done)
+
+
+def is_gone(uid: str) -> Condition:
+    return lambda found: found is None or objects.uid(found) != uid
+
+
+@asynccontextmanager
+async def while_moving(side: Side, timeout_s: float, look: Look) -> AsyncIterator[None]:
+    """Bound the time in which nothing of what ``look`` finds changes, and tell what is left.
+
+    Raises:
+        TimeoutError: nothing has changed for ``timeout_s``.
+    """
+    from kube import informer
+
+    async def left() -> informer.Left:
+        return informer.Left(*await look())
+
+    async with informer.while_moving(timeout_s, left, side.info):
+        yield
 
 
 async def _reason(side: Side, kind: Kind, key: Key, why: Reason) -> str:

@@ -1,4 +1,4 @@
-"""``kubectl_complete-liqo``: what may follow on a command line, for kubectl's completion.
+"""``liqoctl completion``, and ``kubectl_complete-liqo`` by which kubectl completes its plugins.
 
 Source: Kubernetes, "Extend kubectl with plugins", completion.
 """
@@ -8,9 +8,32 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
-from click.shell_completion import ShellComplete
+from click.shell_completion import ShellComplete, get_completion_class
 
-from liqoctl.__main__ import cli
+from liqoctl import options
+from liqoctl.options import Session, cli
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@cli.command(
+    "completion",
+    "liqoctl completion bash > /etc/bash_completion.d/liqoctl",
+    "liqoctl completion zsh > ~/.zfunc/_liqoctl",
+    "liqoctl completion fish > ~/.config/fish/completions/liqoctl.fish",
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@options.global_flags
+def completion(shell: str, session: Session) -> None:  # noqa: ARG001  # as every command
+    """Print the script by which a shell completes liqoctl's commands, flags and names of objects.
+
+    Names are asked of the cluster that the command line names, for two seconds at most.
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.ClickException(f"there is no completion for {shell}")
+    click.echo(found(cli, {}, "liqoctl", "_LIQOCTL_COMPLETE").source())
+
 
 NO_FILES: Final = ":4"
 """The directive of cobra by which the shell offers no file names besides."""

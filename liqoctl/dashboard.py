@@ -1,41 +1,70 @@
-"""What a dashboard shows, followed in one loop, and its page for one user on one machine.
+"""``liqoctl dashboard``: what it shows, followed in one loop; ``dashboardserver`` has the page.
 
 Nothing is written. Each kind has its own informer: a right that is missing leaves one panel empty.
-Who has the token of the URL reads what the kubeconfig may read, so nobody else may have it: it is
-in no log, no referrer, and no page of another origin gets an answer.
-Source: CSP level 3; "DNS rebinding", which the Host header tells.
 """
 
 import asyncio
 import base64
 import binascii
 import contextlib
-import hmac
 import itertools
-import json
-import logging
-import secrets
-import tempfile
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeVar
+import webbrowser
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from flask import Flask, Response, abort, request, send_from_directory
-from werkzeug.serving import make_server
 
 from apis import keys
 from apis.objects import Key, Kind, Object
-from certs import pki
 from kube import clock, errors
 from kube.cluster import Cluster, Selection
-from kube.informer import Change, Informer
-from liqoctl import why
+from liqoctl import clusters, options, output, why
+from liqoctl.clusters import Side
 from liqoctl.forge import dashboard as forge
 from liqoctl.forge import why as why_
 from liqoctl.forge.dashboard import BoardState, Certificate
-from liqoctl.forge.tables import printable
+from liqoctl.options import cli
+
+if TYPE_CHECKING:
+    from kube.informer import Change, Informer
+
+
+@cli.command(
+    "dashboard",
+    "liqoctl dashboard",
+    "liqoctl dashboard --port 8001 --no-browser",
+    "liqoctl dashboard --kubeconfig rome.kubeconfig",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port on this machine.  [default: one that is free]",
+)
+@options.switch("--browser", default=True, help="Open the page in a browser.")
+@clusters.on_cluster()
+async def dashboard(side: Side, port: int, *, browser: bool) -> None:
+    """Show peers, virtual nodes, namespaces, pods and quotas as a page that follows the cluster.
+
+    Reads only, with the rights of the kubeconfig. The page is served to this machine only, at a URL
+    that nobody can guess; it ends with Ctrl+C.
+    """
+    from liqoctl import dashboardserver as server
+
+    await clusters.check_installed(side)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            url = await stack.enter_async_context(server.serving(side.cluster, port))
+        except OSError as error:
+            message = f"port {port} of {server.HOST} cannot be used: {error.strerror}"
+            raise click.ClickException(f"{message}; choose another by --port") from error
+        output.echo(url)
+        side.info("the page follows the cluster; Ctrl+C ends it")
+        if browser:
+            page = stack.enter_context(server.redirecting(url))
+            await asyncio.to_thread(webbrowser.open, page)
+        await asyncio.Event().wait()
+
 
 FOLLOWED: Final = (
     keys.FOREIGN_CLUSTER,
@@ -86,7 +115,6 @@ class Board:
         return forge.page(name, self._seen(), query, start)
 
     async def why(self, namespace: str, name: str) -> list[str]:
-        """Return why the pod is where it is, or without ``name`` why the namespace is offloaded."""
         answer = await (
             why.pod(self._cluster, Key(namespace, name))
             if name
@@ -109,11 +137,13 @@ class Board:
         denied += [keys.POD] if any(each.is_lacking for each in self._pods.values()) else []
         return BoardState(clock.now(), found, frozenset(denied), tuple(_certificates(found)))
 
-    def _informer(self, kind: Kind, namespace: str = "") -> Informer[Object]:
+    def _informer(self, kind: Kind, namespace: str = "") -> "Informer[Object]":
+        from kube.informer import Informer
+
         informer = Informer(Selection(kind, Object, namespace), may_lack=_MAY_LACK)
         panels = forge.panels_of(kind)
 
-        def on_change(_: Change[Any]) -> None:
+        def on_change(_: "Change[Any]") -> None:
             self._touch(panels)
             self._wanted.set()
 
@@ -151,162 +181,8 @@ class Board:
 
 
 def _certificates(found: Mapping[Kind, list[Object]]) -> Iterable[Certificate]:
+    from certs import pki
+
     for of, name, text in forge.signed(found):
         with contextlib.suppress(ValueError, binascii.Error):
             yield Certificate(of, name, pki.expiry(base64.b64decode(text)))
-
-
-# The page of a dashboard, for one user on one machine: Flask on the loopback inte -----------------
-
-T = TypeVar("T")
-HOST: Final = "127.0.0.1"
-PATIENCE_S: Final = 30.0
-_PING_S: Final = 15.0
-_FILES: Final = Path(__file__).parent / "page"
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
-
-class PanelUpdates:
-    """The versions of panels, from the loop that follows the cluster to threads that wait."""
-
-    def __init__(self) -> None:
-        self._versions: Mapping[str, int] = {}
-        self._changed = threading.Condition()
-        self._is_over = False
-
-    def tell(self, versions: Mapping[str, int]) -> None:
-        """Let all who wait have ``versions``."""
-        with self._changed:
-            self._versions = versions
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Let nobody wait any longer."""
-        with self._changed:
-            self._is_over = True
-            self._changed.notify_all()
-
-    def after(self, known: Mapping[str, int] | None, within_s: float) -> Mapping[str, int] | None:
-        """Return versions other than ``known``, those again after a while; None at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._versions != known, within_s)
-            return None if self._is_over else self._versions
-
-
-class Site:
-    """What each URL answers; ``board`` belongs to ``loop``, requests to threads."""
-
-    def __init__(self, board: Board, loop: asyncio.AbstractEventLoop, news: PanelUpdates) -> None:
-        self._board, self._loop, self._news = board, loop, news
-
-    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(question, self._loop).result(PATIENCE_S)
-
-    def file(self, name: str = "index.html") -> Response:
-        return send_from_directory(_FILES, name)
-
-    def panels(self) -> Any:
-        return {"panels": list(self._ask(self._board.versions()))}
-
-    def panel(self, name: str) -> Any:
-        start = request.args.get("start", 0, type=int)
-        try:
-            return self._ask(self._board.page(name, request.args.get("q", ""), start))
-        except KeyError:
-            abort(404)
-
-    def why(self, namespace: str, name: str = "") -> Any:
-        """Return the lines of ``liqoctl why``, or the error that it ends with."""
-        try:
-            return {"lines": self._ask(self._board.why(namespace, name))}
-        except (click.ClickException, errors.KubeError, TimeoutError) as error:
-            return {"lines": [printable(str(error))]}
-
-    def events(self) -> Response:
-        """Return the versions of panels for as long as anybody reads them."""
-        return Response(_events(self._news), mimetype="text/event-stream")
-
-
-def application(site: Site, token: str, port: int) -> Flask:
-    """Return the application: all URLs begin with ``token``, on ``port`` of this machine."""
-    app = Flask(__name__, static_folder=None)
-    hosts = {f"{HOST}:{port}", f"localhost:{port}"}
-
-    @app.before_request
-    def guard() -> None:
-        given = (request.view_args or {}).pop("token", "")
-        is_known = hmac.compare_digest(str(given).encode(), token.encode())
-        if request.host not in hosts or not is_known:
-            abort(404)
-
-    @app.after_request
-    def armoured(response: Response) -> Response:
-        response.headers.update(_HEADERS)
-        return response
-
-    for path, view in (
-        ("", site.file),
-        ("<any('page.js', 'page.css'):name>", site.file),
-        ("panels", site.panels),
-        ("panels/<name>", site.panel),
-        ("why/<namespace>", site.why),
-        ("why/<namespace>/<name>", site.why),
-        ("events", site.events),
-    ):
-        app.add_url_rule(f"/<token>/{path}", endpoint=path or "page", view_func=view)
-    return app
-
-
-def _events(news: PanelUpdates) -> Iterator[str]:
-    known: Mapping[str, int] | None = None
-    while (versions := news.after(known, _PING_S)) is not None:
-        yield f"data: {json.dumps(versions)}\n\n" if versions != known else ": still here\n\n"
-        known = versions
-
-
-@contextlib.contextmanager
-def redirecting(url: str) -> Iterator[str]:
-    """Yield the URL of a file that leads to ``url``, and goes at the end; only its owner reads it.
-
-    The arguments of a browser's process are shown to every user of the machine.
-    """
-    page = f'<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">The dashboard</a>\n'
-    with tempfile.NamedTemporaryFile("w", prefix="liqoctl-", suffix=".html") as file:
-        file.write(page)
-        file.flush()
-        yield Path(file.name).as_uri()
-
-
-@contextlib.asynccontextmanager
-async def serving(cluster: Cluster, port: int = 0) -> AsyncIterator[str]:
-    """Serve a dashboard of ``cluster`` while inside; yield its URL, the token in it.
-
-    Raises:
-        OSError: ``port`` is taken.
-    """
-    news, token = PanelUpdates(), secrets.token_urlsafe(32)
-    board = Board(cluster, news.tell)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would log the token
-    loop = asyncio.get_running_loop()
-    server = make_server(HOST, port, Flask(__name__), threaded=True)
-    server.app = application(Site(board, loop, news), token, server.port)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    following = asyncio.create_task(board.run())
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.port}/{token}/"
-    finally:
-        news.end()
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following

@@ -1,34 +1,100 @@
-"""Looking at an installation and its peers; nothing is written."""
+"""``liqoctl info``: looking at an installation and its peers; nothing is written."""
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import rich.console
-import rich.text
 
 from apis import keys
 from apis.objects import Key, Kind, Object
 from kube import errors
-from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
-from liqoctl import install
-from liqoctl import output as output_
+from liqoctl import clusters, install, options, output
+from liqoctl.clusters import Side
 from liqoctl.forge import info as forge
 from liqoctl.forge.manifests import DEFAULT_POLICY
+from liqoctl.options import Session
+
+if TYPE_CHECKING:
+    from kube.client import ClusterClient
 
 _STYLES = {forge.HEALTHY: "green", forge.UNHEALTHY: "red", forge.DISABLED: "dim"}
 
 
-async def installation(cluster: ClusterClient, namespace: str) -> Object:
+EXIT_CODE = options.switch("--exit-code", help="Exit with status 1 if something is wrong.")
+GET = click.option(
+    "--get", "path", metavar="a.b.c", help="Print only this field; case does not matter."
+)
+
+
+@options.verb(
+    "liqoctl info",
+    "liqoctl info -o yaml",
+    "liqoctl info --get clusterid",
+    "liqoctl info --exit-code > /dev/null",
+    "liqoctl info peer milan",
+    invoke_without_command=True,
+)
+@options.TEXT_OUTPUT
+@GET
+@EXIT_CODE
+@options.global_flags
+@click.pass_context
+def info(context: click.Context, /, session: Session, **given: Any) -> None:
+    """Show what is installed, whether it works, and which peers there are.
+
+    Reads only.
+    """
+    if context.invoked_subcommand is None:
+        clusters.run(session, functools.partial(_installation, **given))
+
+
+async def _installation(side: Side, **given: Any) -> None:
+    told = await installation(side.cluster, side.session.liqo_namespace)
+    _show(told, forge.lines_of_installation(told), forge.pick, **given)
+
+
+@info.command(
+    "peer",
+    "liqoctl info peer",
+    "liqoctl info peer milan turin -o json",
+    "liqoctl info peer milan --get offloading.status",
+)
+@clusters.named("names", keys.FOREIGN_CLUSTER, metavar="[CLUSTER_ID]...", nargs=-1)
+@options.TEXT_OUTPUT
+@GET
+@EXIT_CODE
+@clusters.on_cluster()
+async def info_peer(side: Side, names: tuple[str, ...], **given: Any) -> None:
+    """Show the state of peers: authentication, slices, virtual nodes, and what is wrong.
+
+    Reads only. Without a name all peers are shown.
+    """
+    told = await peers(side.cluster, names)
+    _show(told, forge.lines(told) or ["no peers"], forge.pick_of_peers, **given)
+
+
+def _show(  # noqa: PLR0913  # what to show, and each flag
+    told: Object, lines: list[str], pick: forge.Pick,
+    *, form: str, path: str | None, exit_code: bool,
+) -> None:  # fmt: skip
+    if path is None:
+        show(told, lines, form)
+    else:
+        show_field(pick, told, path, form)
+    click.get_current_context().exit(int(exit_code and not forge.is_well(told)))
+
+
+async def installation(cluster: "ClusterClient", namespace: str) -> Object:
     """Return what there is of pyliqo in the cluster.
 
     Raises:
         click.ClickException: it is not installed.
     """
-    controllers = Key(namespace, install.CONTROLLERS)
+    controllers = Key(namespace, keys.CONTROLLER_MANAGER)
     foreign_clusters, deployment, config, pods, policy, daemon_sets = await asyncio.gather(
         _list(cluster, keys.FOREIGN_CLUSTER),
         cluster.get_live(keys.DEPLOYMENT, controllers),
@@ -94,11 +160,14 @@ def _not_installed(namespace: str) -> click.ClickException:
 
 def show(told: Any, lines: Sequence[str], form: str) -> None:
     if form != "text":
-        output_.dump([told], form)
+        output.dump([told], form)
         return
-    console = rich.console.Console(highlight=False, soft_wrap=True)
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
     for line in lines:
-        text = rich.text.Text(line)
+        text = Text(line)
         for word, style in _STYLES.items():
             text.highlight_regex(rf": {word}$", style)
         if not line.startswith(" "):
@@ -117,6 +186,6 @@ def show_field(pick: forge.Pick, told: Object, path: str, form: str) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if form == "text" and not isinstance(value, dict | list):
-        output_.echo(output_.plain(value))
+        output.echo(output.plain(value))
     else:
-        output_.dump([value], "yaml" if form == "text" else form)
+        output.dump([value], "yaml" if form == "text" else form)

@@ -1,51 +1,170 @@
-"""Installing and upgrading pyliqo from the manifests that came with this program.
+"""``liqoctl install``, ``get values``, ``version``: pyliqo from the manifests of this program.
 
 Source: docs/parity.md § 7.8; the manifests' README.md.
 """
 
 import asyncio
 import contextlib
+import functools
+import importlib.metadata
 import importlib.resources
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources.abc import Traversable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
-import yaml
 
 from apis import keys, objects, ownership
 from apis.objects import Key, Kind, Object, key_of
-from kube import errors, informer
-from kube.client import ClusterClient
+from kube import errors
 from kube.cluster import Cluster, Selection
+from liqoctl import clusters, options
 from liqoctl.clusters import Side
 from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
-from liqoctl.forge.manifests import InstallOptions
-from liqoctl.output import dump, echo
+from liqoctl.forge.manifests import IMAGE, InstallOptions, check_cluster_id
+from liqoctl.options import Session, cli
+from liqoctl.output import as_yaml, dump, echo
+
+if TYPE_CHECKING:
+    from kube.client import ClusterClient
 
 MANAGER: Final = "liqoctl"
-_CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, "liqo-controller-manager")
+_CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
 _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+
+
+@cli.command(
+    "install",
+    "liqoctl install --cluster-id rome",
+    "liqoctl install --cluster-id milan --image registry.example/pyliqo:0.1.0",
+    "liqoctl install --cluster-id milan --cluster-labels region=europe --sharing-percentage 70",
+    "liqoctl install --cluster-id rome --values values.yaml",
+    "liqoctl install --cluster-id rome --api-server-url https://rome.example:443",
+    "liqoctl install --values values.yaml --dry-run=server",
+    "liqoctl install --cluster-id rome -o yaml | kubectl apply --server-side -f -",
+)
+@click.option(
+    "--cluster-id",
+    default="",
+    help="Name of this cluster among its peers.  [default: what the About API says, else a "
+    "name made of the UID of kube-system]",
+)
+@click.option(
+    "--image",
+    default="",
+    envvar="PYLIQO_IMAGE",
+    show_envvar=True,
+    help="Image of all processes.  [default: the one installed, else pyliqo:VERSION]",
+)
+@options.pairs(
+    "--cluster-labels",
+    "Labels that consumers are told to put on the nodes that stand for this cluster.",
+)
+@click.option(
+    "--sharing-percentage",
+    type=click.IntRange(0, 100),
+    help="Percent of what is free that consumers get, also by slice class default.  [default: "
+    "class default gives 4 CPUs, 8Gi and 110 pods, class shared 90]",
+)
+@options.switch(
+    "--enable-resource-enforcement",
+    default=None,
+    help="Keep consumers to what their slices were granted.  [default: as installed, else yes]",
+)
+@click.option(
+    "--values",
+    "-f",
+    "files",
+    type=options.SetValues(),
+    multiple=True,
+    help="YAML file with settings that the installation keeps (docs/values.md); - reads stdin. May "
+    "be repeated: the last one wins, over those kept too.",
+)
+@click.option(
+    "--api-server-url",
+    default="",
+    help="https:// URL at which peers reach this cluster's API server; it is kept.  [default: the "
+    "address of a control-plane node, port 6443]",
+)
+@click.option(
+    "--api-server-ca",
+    type=click.File(),
+    help="PEM file of who signs the API server's certificate; it is kept.  [default: the authority "
+    "that pods of the cluster are given]",
+)
+@options.timeout("5m")
+@click.option(
+    "--dry-run",
+    type=click.Choice(["server"]),
+    help="Have the API server check everything, print what would change, and store nothing.",
+)
+@options.OUTPUT
+@options.global_flags
+def install_command(
+    session: Session, timeout_s: float, form: str | None, dry_run: str | None, **given: Any
+) -> None:
+    """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
+
+    What a flag leaves out stays as it is, settings of --values too. The manifests are this
+    program's own.
+    """
+    check_namespace(session)
+    if given["cluster_id"]:
+        try:
+            check_cluster_id(given["cluster_id"])
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--cluster-id") from error
+    flags = ("files", "api_server_url", "api_server_ca")
+    said = _values(*(given.pop(flag) for flag in flags))
+    wanted = InstallOptions(metadata=session.metadata, values=said, **given)
+    default = f"{IMAGE}:{importlib.metadata.version('pyliqo')}"
+    if form:  # that needs no cluster
+        _, manifests = rendered(wanted, default)
+        dump(manifests, form)
+        return
+    do = rehearse if dry_run else _install_within
+    work = functools.partial(do, wanted=wanted, default_image=default, timeout_s=timeout_s)
+    clusters.run(session, work, needs_install=False)
+
+
+def _values(files: tuple[dict[str, Any], ...], url: str, ca: TextIO | None) -> dict[str, Any]:
+    """Return the settings that the flags say, the last word on each."""
+    server = {"url": url, "ca": ca.read(options.MOST_OF_A_FILE) if ca else ""}
+    flagged = {name: text for name, text in server.items() if text}
+    said = functools.reduce(values.merged, (*files, {"apiServer": flagged} if flagged else {}))
+    try:
+        values.parsed(values.merged({}, said))
+    except ValueError as error:
+        given = {"--values": files, "--api-server-url": url, "--api-server-ca": ca}
+        hint = ", ".join(flag for flag, value in given.items() if value)
+        raise click.BadParameter(str(error), param_hint=hint) from error
+    return said
+
+
+def check_namespace(session: Session) -> None:
+    if session.namespace not in {"", keys.LIQO_NAMESPACE}:
+        raise click.UsageError(f"pyliqo is installed in namespace {keys.LIQO_NAMESPACE}: omit -n")
 
 
 def manifests(folders: Iterable[str] = ("",)) -> list[Object]:
     """Return the objects of these kustomizations of this version, as they are."""
-    files = dict(_documents(importlib.resources.files("manifests")))
+    import yaml
+
+    def documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[Object]]]:
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                yield from documents(entry, f"{path}{entry.name}/")
+            elif entry.name.endswith(".yaml"):
+                found = yaml.load_all(entry.read_bytes(), Loader=yaml.CSafeLoader)
+                yield path + entry.name, [obj for obj in found if obj]
+
+    files = dict(documents(importlib.resources.files("manifests")))
     return [obj for folder in folders for obj in forge.everything(files, folder)]
 
 
-def _documents(folder: Traversable, path: str = "") -> Iterator[tuple[str, list[Object]]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _documents(entry, f"{path}{entry.name}/")
-        elif entry.name.endswith(".yaml"):
-            found = yaml.load_all(entry.read_bytes(), Loader=yaml.CSafeLoader)
-            yield path + entry.name, [obj for obj in found if obj]
-
-
-async def install_within(
+async def _install_within(
     side: Side, wanted: InstallOptions, default_image: str, timeout_s: float
 ) -> None:
     """Install, or fail with what is not available in time.
@@ -81,14 +200,16 @@ async def install(side: Side, wanted: InstallOptions, *, default_image: str) -> 
         await _all(cluster, keys.DEPLOYMENT, deployments, forge.is_rolled_out)
     side.info(f"{len(deployments)} Deployments are available, with image {image}")
     await _take_back(side, made, bound)
-    found = await informer.until(cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None)
+    found = await clusters.reached(
+        cluster, keys.CONFIG_MAP, _CLUSTER_ID, lambda one: one is not None
+    )
     side.info(f"this cluster is called {_name_in(found)}")
 
 
 async def rehearse(
     side: Side, wanted: InstallOptions, default_image: str, timeout_s: float
 ) -> None:
-    """Have the API server judge what an installation would apply, and store nothing.
+    """Have the API server validate what an installation would apply, and store nothing.
 
     Prints a line an object, as ``kubectl apply --dry-run=server`` does.
 
@@ -102,7 +223,7 @@ async def rehearse(
 
 
 async def _would_be(
-    cluster: ClusterClient, wanted: InstallOptions, default_image: str
+    cluster: "ClusterClient", wanted: InstallOptions, default_image: str
 ) -> list[str]:
     _, made = await _completed(cluster, wanted, default_image)
     old = await find_outdated(cluster, [*made, forge.cluster_id("")], MANAGER)
@@ -114,7 +235,7 @@ async def _would_be(
     return [*(line for line, _ in lines), *gone]
 
 
-async def _rehearsed(cluster: ClusterClient, obj: Object) -> tuple[str, bool]:
+async def _rehearsed(cluster: "ClusterClient", obj: Object) -> tuple[str, bool]:
     """Return what would become of ``obj``, and whether it is refused."""
     kind = forge.kind_of(obj)
     try:
@@ -128,7 +249,7 @@ async def _rehearsed(cluster: ClusterClient, obj: Object) -> tuple[str, bool]:
 
 
 async def _completed(
-    cluster: ClusterClient, wanted: InstallOptions, default_image: str
+    cluster: "ClusterClient", wanted: InstallOptions, default_image: str
 ) -> tuple[str, list[Object]]:
     """Return what ``rendered`` does, with what the installation in ``cluster`` keeps."""
     version = await _check(cluster, wanted)
@@ -160,7 +281,7 @@ def rendered(
     made = forge.customised(given, replace(wanted, image=image))
     if not said:
         return image, made
-    text = yaml.dump(said, Dumper=yaml.CSafeDumper)
+    text = as_yaml(said)
     first = next(at for at, obj in enumerate(made) if obj["kind"] != keys.NAMESPACE.kind)
     return image, [*made[:first], values.kept(text), *made[first:]]
 
@@ -171,6 +292,8 @@ async def kept(cluster: Cluster) -> dict[str, Any]:
     Raises:
         click.ClickException: somebody wrote into them what is not YAML of a mapping.
     """
+    import yaml
+
     key = Key(keys.LIQO_NAMESPACE, values.NAME)
     data = (await cluster.get_live(keys.CONFIG_MAP, key) or {}).get("data") or {}
     try:
@@ -180,6 +303,18 @@ async def kept(cluster: Cluster) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise click.ClickException(f"configmap {key}, {values.ENTRY}: a mapping is needed")
     return found
+
+
+@options.get.command("values", "liqoctl get values", "liqoctl get values > values.yaml")
+@options.output("yaml", "json", default="yaml", show_default=True, help="How to print it.")
+@clusters.on_cluster()
+async def get_values(side: Side, form: str) -> None:
+    """Show the settings that the installation keeps, as `install --values` reads them.
+
+    Reads only. docs/values.md lists all settings.
+    """
+    await clusters.check_installed(side)
+    dump([await kept(side.cluster)], form)
 
 
 async def _take_back(side: Side, made: Sequence[Object], widened: Sequence[Object]) -> None:
@@ -210,7 +345,7 @@ async def refuse_liqo(cluster: Cluster) -> None:
         )
 
 
-async def _check(cluster: ClusterClient, wanted: InstallOptions) -> Object:
+async def _check(cluster: "ClusterClient", wanted: InstallOptions) -> Object:
     """Return the version of the API server, unless pyliqo cannot be installed there."""
     await refuse_liqo(cluster)
     version = await cluster.version()
@@ -266,7 +401,7 @@ async def _all(
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
         for key in keys_:
-            tasks.create_task(informer.until(cluster, kind, key, holds))
+            tasks.create_task(clusters.reached(cluster, kind, key, holds))
 
 
 async def obstacles(cluster: Cluster) -> str:
@@ -362,15 +497,29 @@ async def _remove_outdated(side: Side, found: Iterable[Object]) -> None:
 
 # Which versions there are -------------------------------------------------------------------------
 
-CONTROLLERS = "liqo-controller-manager"
+
+@cli.command("version", "liqoctl version", "liqoctl version --client", "liqoctl version -o json")
+@options.switch("--client", help="Only this program, not the cluster.")
+@options.TEXT_OUTPUT
+@options.global_flags
+def version(session: Session, *, client: bool, form: str) -> None:
+    """Print versions: of this program, and of what is installed in the cluster."""
+    own = importlib.metadata.version("pyliqo")
+    if form == "text":
+        click.echo(f"Client version: {own}")  # noqa: TID251  # its own words
+    if not client:
+        work = functools.partial(_show_versions, own=own, form=form)
+        clusters.run(session, work, needs_install=False)
+    elif form != "text":
+        dump([{"clientVersion": own}], form)
 
 
-async def show_versions(side: Side, own: str, form: str) -> None:
+async def _show_versions(side: Side, own: str, form: str) -> None:
     """Print the version that is installed, and that of Kubernetes; as data with liqoctl's ``own``.
 
     Shape: {"clientVersion", "serverVersion", "kubernetesVersion"}; the second may be empty.
     """
-    where = Key(side.session.liqo_namespace, CONTROLLERS)
+    where = Key(side.session.liqo_namespace, keys.CONTROLLER_MANAGER)
     deployment = await side.cluster.get_live(keys.DEPLOYMENT, where)
     kubernetes = (await side.cluster.version()).get("gitVersion", "unknown")
     installed = image_tag(deployment) if deployment else ""
@@ -383,6 +532,5 @@ async def show_versions(side: Side, own: str, form: str) -> None:
 
 
 def image_tag(deployment: Object) -> str:
-    """Return the tag of the controller manager's image, ``latest`` when it has none."""
     _, _, tag = forge.image_of(deployment).rpartition("/")[2].partition(":")
     return tag or "latest"

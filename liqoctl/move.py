@@ -1,23 +1,86 @@
-"""Moving a volume, step by step; every run begins by looking how far an earlier one came."""
+"""``liqoctl move``: step by step; every run begins by looking how far an earlier one came."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from kube.client import ClusterClient
+from apis.resources import parse_quantity
 from kube.cluster import Cluster
-from kube.remotecommand import RemoteCommand
-from liqoctl import clusters, install
+from liqoctl import clusters, options
 from liqoctl.clusters import Side
 from liqoctl.forge import manifests
 from liqoctl.forge import move as forge
 from liqoctl.forge.move import MoveOptions, MoveState, Step
+
+if TYPE_CHECKING:
+    from kube.client import ClusterClient
+    from kube.remotecommand import RemoteCommand
+
+
+@options.verb("liqoctl move volume data -n shop --target-node milan")
+def move() -> None:
+    """Bring data to another cluster."""
+
+
+def _quantity(text: str) -> str:
+    parse_quantity(text)
+    return text
+
+
+def _amount(flag: str, default: str | None, what: str) -> Callable[..., Any]:
+    return click.option(
+        f"--containers-{flag}",
+        type=options.Parsed("quantity", _quantity),
+        default=default,
+        show_default=default is not None,
+        help=f"{what} of the pods that copy.",
+    )
+
+
+@move.command(
+    "volume",
+    "liqoctl move volume data -n shop --target-node milan",
+    "liqoctl move volume data-store-0 -n shop --target-node turin --containers-ram-limits 256Mi",
+)
+@clusters.named("name", keys.PERSISTENT_VOLUME_CLAIM, metavar="PVC")
+@click.option(
+    "--target-node", required=True, help="Node to move the data to, or a virtual node's cluster."
+)
+@click.option(
+    "--image",
+    default="",
+    help="Image of the pods that copy, with sh, tar, find and sha256sum.  [default: pyliqo's own]",
+)
+@_amount("cpu-requests", "50m", "Requested CPU")
+@_amount("cpu-limits", None, "Greatest CPU")
+@_amount("ram-requests", "64Mi", "Requested memory")
+@_amount("ram-limits", None, "Greatest memory")
+@options.timeout("5m")
+@clusters.on_cluster()
+async def move_volume(
+    side: Side, name: str, target_node: str, image: str, timeout_s: float, **amounts: str | None
+) -> None:
+    """Move the data of a claim of class liqo to another cluster, while no pod uses it.
+
+    The data is copied and compared before the claim is deleted, and the claim is made again on the
+    target; meanwhile the target holds it twice. Interrupted, the same command goes on from where it
+    was. --timeout bounds each wait for a pod or a volume, and not the copying.
+    """
+    resources = {kind: given for kind in ("requests", "limits") if (given := _given(amounts, kind))}
+    image = image or await _own_image(side.cluster)
+    wanted = MoveOptions(Key(side.namespace, name), target_node, image, resources)
+    await Move(side, wanted, Commands(side.cluster), timeout_s=timeout_s).go()
+
+
+def _given(amounts: dict[str, str | None], kind: str) -> dict[str, str]:
+    names = {"cpu": f"containers_cpu_{kind}", "memory": f"containers_ram_{kind}"}
+    return {name: value for name, flag in names.items() if (value := amounts[flag])}
+
 
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 _TOLD_EACH: Final = 2**30
@@ -42,7 +105,7 @@ class ProcessClients(Protocol):
 class Commands:
     """Fulfils ProcessClients by ``exec``: what is copied passes here, and the API servers."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
+    def __init__(self, cluster: "ClusterClient") -> None:
         self._cluster = cluster
 
     async def run(self, pod: Key, script: str) -> str:
@@ -67,13 +130,13 @@ class Commands:
 
     def _command(
         self, pod: Key, script: str, *, has_input: bool = False
-    ) -> contextlib.AbstractAsyncContextManager[RemoteCommand]:
+    ) -> contextlib.AbstractAsyncContextManager["RemoteCommand"]:
         command = (*_SHELL, script)
         return self._cluster.execute(pod, forge.CONTAINER, command, has_input=has_input)
 
 
 async def _passed(
-    source: RemoteCommand, target: RemoteCommand, ending: asyncio.Future[str]
+    source: "RemoteCommand", target: "RemoteCommand", ending: asyncio.Future[str]
 ) -> AsyncIterator[int]:
     size = 0
     async for part in source.output():
@@ -270,15 +333,8 @@ _STEPS: Final[dict[Step, Callable[[Move, Object, Object], Awaitable[None]]]] = {
 }
 
 
-async def move(side: Side, wanted: MoveOptions, *, timeout_s: float) -> None:
-    """Move a claim; as ``Move.go``, by pods of pyliqo's own image unless another is asked for."""
-    image = wanted.image or await _own_image(side.cluster)
-    hands = Commands(side.cluster)
-    await Move(side, replace(wanted, image=image), hands, timeout_s=timeout_s).go()
-
-
 async def _own_image(cluster: Cluster) -> str:
-    key = Key(keys.LIQO_NAMESPACE, install.CONTROLLERS)
+    key = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
     found = await cluster.get_live(keys.DEPLOYMENT, key)
     if found is None:
         hint = "give --image, one with sh, tar, find and sha256sum"

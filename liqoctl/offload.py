@@ -1,4 +1,4 @@
-"""Offloading namespaces, and taking it back.
+"""``liqoctl offload`` and ``unoffload``: offloading namespaces, and taking it back.
 
 Source: docs/parity.md § 7.2, 7.3.
 """
@@ -7,29 +7,167 @@ import asyncio
 import functools
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
 from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Object
 from apis.offloading import is_scheduling_ours
-from kube import errors, informer
-from kube.cluster import Cluster, Selection
-from kube.informer import Left
-from liqoctl import reflections
-from liqoctl.clusters import Side
+from kube import errors
+from kube.cluster import Cluster
+from liqoctl import clusters, options, output, reflections
+from liqoctl.clusters import Left, Side, listed
 from liqoctl.forge import offloading as forge
 from liqoctl.forge import whynamespace
 from liqoctl.forge.offloading import OffloadOutcome
+from liqoctl.options import Session
+from liqoctl.output import Progress
+
+_NAMES = clusters.named(
+    "names", keys.NAMESPACE, metavar="NAME...", nargs=-1, type=options.NAMESPACE
+)
+
+
+@options.verb("liqoctl offload namespace foo", name="offload")
+def offload_() -> None:
+    """Let namespaces extend over other clusters."""
+
+
+@options.verb("liqoctl unoffload namespace foo --dry-run", name="unoffload")
+def unoffload_() -> None:
+    """Take offloaded namespaces back."""
+
+
+@offload_.command(
+    "namespace",
+    "liqoctl offload namespace foo",
+    "liqoctl offload namespace foo bar --pod-offloading-strategy Remote",
+    "liqoctl offload namespace foo --namespace-mapping-strategy EnforceSameName",
+    "liqoctl offload namespace foo -l 'region in (europe,us-west), !staging'",
+    "liqoctl offload ns --ns-selector team=web --timeout 1m",
+    "liqoctl offload namespace foo --reflection-policy Referenced --dry-run",
+    "liqoctl offload namespace foo -o yaml > offloading.yaml",
+)
+@_NAMES
+@click.option(
+    "--namespace-mapping-strategy",
+    "mapping",
+    type=click.Choice(forge.MAPPING_STRATEGIES),
+    help="How the namespaces on the other clusters are called: NAME-<this cluster's ID>, NAME, "
+    "or as --remote-namespace-name says.  [default: DefaultName]",
+)
+@click.option(
+    "--pod-offloading-strategy",
+    "pods",
+    type=click.Choice(forge.POD_STRATEGIES),
+    help="Where pods may run.  [default: LocalAndRemote]",
+)
+@click.option(
+    "--remote-namespace-name",
+    "remote_name",
+    default="",
+    help="Name on the other clusters, with --namespace-mapping-strategy SelectedName.",
+)
+@click.option(
+    "-l",
+    "--selector",
+    "selectors",
+    multiple=True,
+    help="Select clusters by the labels of their virtual nodes. May be repeated: a cluster that "
+    "matches one of them is selected.  [default: every cluster]",
+)
+@click.option(
+    "--reflection-policy",
+    "reflection",
+    type=click.Choice(forge.REFLECTION_POLICIES),
+    help="Of ConfigMaps and Secrets go all but those that are excluded (DenyList), those that are "
+    "allowed (AllowList), or those that offloaded pods mention (Referenced).  "
+    "[default: as the virtual nodes say]",
+)
+@click.option("--ns-selector", help="Offload the namespaces with these labels too.")
+@options.switch("--dry-run", help="Only print what would be reflected where.")
+@options.timeout("20s")
+@options.OUTPUT
+@options.global_flags
+def offload_namespace(
+    session: Session,
+    names: tuple[str, ...],
+    ns_selector: str | None,
+    timeout_s: float,
+    form: str | None,
+    **given: Any,
+) -> None:
+    """Offload namespaces: pods in them may run on other clusters.
+
+    Makes or updates the NamespaceOffloading of each and waits until the namespaces on the selected
+    clusters are there. Of one that exists it changes only what the flags name.
+    """
+    is_dry = given.pop("dry_run")
+    wanted = forge.OffloadOptions(metadata=session.metadata, **given)
+    _check(names, ns_selector)
+    if wanted.mapping == "SelectedName" and not wanted.remote_name:
+        raise click.UsageError("SelectedName needs --remote-namespace-name")
+    try:
+        made = [forge.manifest(name, wanted) for name in dict.fromkeys(names) or ("any",)]
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--selector") from error
+    if wanted.remote_name and not wanted.chosen_name:
+        Progress().warning(forge.NAME_IGNORED)
+
+    async def work(side: Side) -> None:
+        found = await namespaces(side.cluster, names, ns_selector)
+        made = [forge.manifest(name, wanted) for name in found]
+        if is_dry:
+            await reflections.show_dry_run(side, made)
+        elif form:
+            output.dump(made, form)
+        else:
+            await offload(side, made, wanted.fields(), timeout_s)
+
+    if form and not is_dry and ns_selector is None:  # by names alone that needs no cluster
+        output.dump(made, form)
+    else:
+        clusters.run(session, work)
+
+
+def _check(names: tuple[str, ...], ns_selector: str | None) -> None:
+    if not names and ns_selector is None:
+        raise click.UsageError("name a namespace, or give --ns-selector")
+
+
+@unoffload_.command(
+    "namespace",
+    "liqoctl unoffload namespace foo --dry-run",
+    "liqoctl unoffload namespace foo",
+    "liqoctl unoffload ns foo bar --skip-confirm --timeout 5m",
+)
+@_NAMES
+@click.option("--ns-selector", help="Take back the namespaces with these labels too.")
+@options.switch("--dry-run", help="Only print what would be destroyed.")
+@options.STANDSTILL
+@options.global_flags
+def unoffload_namespace(
+    session: Session, names: tuple[str, ...], ns_selector: str | None, **given: Any
+) -> None:
+    """Take namespaces back: delete their remote namespaces with everything in them.
+
+    Pods that ran there end, and their owners replace them here. It lists what goes and asks first.
+    """
+    _check(names, ns_selector)
+
+    async def work(side: Side) -> None:
+        await clusters.check_installed(side)
+        found = await namespaces(side.cluster, names, ns_selector)
+        await unoffload(side, found, given["timeout_s"], is_dry=given["dry_run"])
+
+    clusters.run(session, work)
 
 
 async def namespaces(cluster: Cluster, names: Sequence[str], selector: str | None) -> list[str]:
     """Return ``names``, then the namespaces with the labels of ``selector`` by name; each once."""
-    selected: Iterable[str] = ()
-    if selector is not None:
-        found = await cluster.list(Selection(keys.NAMESPACE, Object, labels=selector))
-        selected = sorted(key.name for key in found.items)
-    return list(dict.fromkeys([*names, *selected]))
+    found = [] if selector is None else await listed(cluster, keys.NAMESPACE, labels=selector)
+    return list(dict.fromkeys([*names, *sorted(one["metadata"]["name"] for one in found)]))
 
 
 async def offload(
@@ -54,7 +192,7 @@ async def _offload(side: Side, wanted: Object, fields: frozenset[str], timeout_s
     await _apply(side, wanted, fields)  # bounded by the client, and never cut half way
     try:
         async with asyncio.timeout(timeout_s):
-            found = await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
+            found = await clusters.reached(cluster, keys.NAMESPACE_OFFLOADING, key, _is_settled)
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
     _report(side, key.namespace, found, timeout_s)
@@ -96,7 +234,7 @@ def _report(side: Side, namespace: str, found: Object | None, timeout_s: float) 
     outcome = forge.outcome(found)
     if outcome is OffloadOutcome.READY:
         remote = str(objects.status(found).get("remoteNamespaceName") or "")
-        side.info(f"namespace {namespace}: offloaded as {remote or 'its twins'}")
+        side.info(f"namespace {namespace}: offloaded as {remote or 'its remote namespaces'}")
         if names := whynamespace.full_names(namespace, remote):
             side.info(f"namespace {namespace}: {names}")
         return
@@ -180,26 +318,26 @@ async def _is_labelled_in_advance(cluster: Cluster, namespace: str) -> bool:
 
 async def _lost_claims(cluster: Cluster, offloading: Object) -> list[tuple[str, str]]:
     namespace = objects.key_of(offloading).namespace
-    claims = Selection(keys.PERSISTENT_VOLUME_CLAIM, Object, namespace)
-    volumes = Selection(keys.PERSISTENT_VOLUME, Object, labels=keys.REMOTE_CLUSTER_ID)
+    kind, label = keys.PERSISTENT_VOLUME, keys.REMOTE_CLUSTER_ID
     try:
-        found = (await cluster.list(claims)).items.values()
-        behind = (await cluster.list(volumes)).items if found else {}
+        claims = await listed(cluster, keys.PERSISTENT_VOLUME_CLAIM, namespace)
+        volumes = await listed(cluster, kind, labels=label) if claims else []
     except errors.ForbiddenError:  # as with pods
         return []
-    return forge.lost_claims(offloading, found, {key.name: one for key, one in behind.items()})
+    return forge.lost_claims(
+        offloading, claims, {each["metadata"]["name"]: each for each in volumes}
+    )
 
 
 async def _offloaded_pods(cluster: Cluster, namespace: str) -> frozenset[str]:
-    """Return the UIDs of the pods of ``namespace`` that are on virtual nodes."""
     virtual = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
     try:
-        nodes = (await cluster.list(Selection(keys.NODE, Object, labels=virtual))).items
-        pods = (await cluster.list(Selection(keys.POD, Object, namespace))).items
+        nodes = await listed(cluster, keys.NODE, labels=virtual)
+        pods = await listed(cluster, keys.POD, namespace)
     except errors.ForbiddenError:  # who may not look at pods or nodes may still unoffload
         return frozenset()
-    names = {node.name for node in nodes}
-    found = (pod for pod in pods.values() if objects.spec(pod).get("nodeName") in names)
+    names = {node["metadata"]["name"] for node in nodes}
+    found = (pod for pod in pods if objects.spec(pod).get("nodeName") in names)
     return frozenset(map(objects.uid, found))
 
 
@@ -208,21 +346,18 @@ async def _left(cluster: Cluster, key: Key) -> Left:
     pods = await _offloaded_pods(cluster, key.namespace)
     conditions = objects.status(offloading).get("remoteNamespacesConditions")
     parts = (pods, json.dumps(conditions, sort_keys=True))
-    return Left(forge.left(key.namespace, len(pods), offloading), parts)
+    return forge.left(key.namespace, len(pods), offloading), parts
 
 
 async def _unoffload(side: Side, offloading: Object, timeout_s: float) -> None:
     cluster = side.cluster
     key, uid = objects.key_of(offloading), objects.uid(offloading)
 
-    def is_gone(found: Object | None) -> bool:
-        return found is None or objects.uid(found) != uid
-
     await cluster.delete(keys.NAMESPACE_OFFLOADING, key, uid=uid)
     try:
         look = functools.partial(_left, cluster, key)
-        async with informer.while_moving(timeout_s, look, side.info):
-            await informer.until(cluster, keys.NAMESPACE_OFFLOADING, key, is_gone)
+        async with clusters.while_moving(side, timeout_s, look):
+            await clusters.reached(cluster, keys.NAMESPACE_OFFLOADING, key, clusters.is_gone(uid))
     except TimeoutError:
         found = await cluster.get_live(keys.NAMESPACE_OFFLOADING, key)
         details = "".join(f"; {line}" for line in forge.conditions(found or {}))

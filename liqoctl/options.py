@@ -3,20 +3,17 @@
 Source: docs/parity.md § 7.1.
 """
 
-import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from apis import keys, naming, networks, objects, resources, texts
-from apis.objects import Key
-from liqoctl import lazy
 from liqoctl.forge.tables import printable
 
 
@@ -98,6 +95,12 @@ class Group(Command, click.Group):
 
     command_class = Command
 
+    def command(  # type: ignore[override]  # its help has examples, always
+        self, name: str, *lines: str, **rest: Any
+    ) -> Callable[[Callable[..., Any]], click.Command]:
+        """Return the decorator of the command ``name``, whose help ends with the examples."""
+        return super().command(name, epilog=examples(*lines), **rest)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -164,25 +167,8 @@ PROVIDER_POD_CIDR: Final = click.option(
 """Outside of it this cluster publishes no address that the provider says of a pod."""
 
 
-def command(**rest: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return the decorator of a command that belongs to no verb."""
-    return click.command(cls=Command, **rest)
-
-
-class _Verb(Group):
-    """A group whose commands are kinds, which also go by short names."""
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
-
-
-def verb(*lines: str, **rest: Any) -> Callable[[Callable[..., Any]], click.Group]:
-    """Return the decorator of a group of kinds, whose help ends with the examples ``lines``."""
-    return click.group(cls=_Verb, epilog=examples(*lines), **rest)
-
-
 class Parsed(click.ParamType[Any]):
-    """What ``parse`` makes of a text; its ValueError is told as what is wrong with the flag."""
+    """What ``parse`` makes of a text; its ValueError is shown as what is wrong with the flag."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name, self._parse = name, parse
@@ -252,7 +238,7 @@ class SetValues(click.ParamType[dict[str, Any]]):
     ) -> dict[str, Any]:
         if isinstance(value, dict):
             return value
-        import yaml  # noqa: PLC0415  # few commands need it, and TAB waits
+        import yaml
 
         with click.File().convert(value, param, ctx) as file:
             try:
@@ -275,7 +261,9 @@ def pairs(name: str, help_: str, kind: Parsed = KEY_VALUES) -> Callable[..., Any
     return click.option(name, type=kind, multiple=True, callback=merged, help=help_)
 
 
-def _with(options: Iterable[Callable[..., Any]], function: Callable[..., Any]) -> Any:
+def _with(
+    options: Iterable[Callable[..., Any]], function: Callable[..., Any]
+) -> Callable[..., Any]:
     for option in reversed([*options]):
         function = option(function)
     return function
@@ -305,8 +293,7 @@ def amounts(function: Callable[..., Any]) -> Callable[..., Any]:
         asked = {name: amount for name, amount in named.items() if amount}
         return function(resources={**asked, **rest.pop("resource")}, **rest)
 
-    made: Callable[..., Any] = _with(_AMOUNTS, with_resources)
-    return made
+    return _with(_AMOUNTS, with_resources)
 
 
 def left_out(**fields: str) -> frozenset[str]:
@@ -321,8 +308,10 @@ def left_out(**fields: str) -> frozenset[str]:
 
 
 def timeout(default: str, help_: str = "How long to wait.") -> Callable[..., Any]:
-    """Return the option ``--timeout``, in seconds as ``timeout``."""
-    return click.option("--timeout", type=DURATION, default=default, show_default=True, help=help_)
+    """Return the option ``--timeout``, in seconds as ``timeout_s``."""
+    return click.option(
+        "--timeout", "timeout_s", type=DURATION, default=default, show_default=True, help=help_
+    )
 
 
 STANDSTILL: Final = timeout("2m", "Give up when nothing has changed for so long.")
@@ -330,40 +319,43 @@ STANDSTILL: Final = timeout("2m", "Give up when nothing has changed for so long.
 REMOTE_CLUSTER_ID: Final = click.option(
     "--remote-cluster-id", required=True, type=CLUSTER_ID, help="Cluster ID of the peer."
 )
-_SHOWN: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["wide", "yaml", "json"]),
-    help="Show more columns, or print the whole objects.",
+
+
+def output(*forms: str, **rest: Any) -> Callable[..., Any]:
+    """Return the option ``--output``, one of ``forms``, as ``form``."""
+    return click.option("-o", "--output", "form", type=click.Choice(forms), **rest)
+
+
+OUTPUT: Final = output(
+    "yaml", "json",
+    help="Print the objects instead of applying them; nothing is written to the cluster.",
+)  # fmt: skip
+TEXT_OUTPUT: Final = output(
+    "text", "json", "yaml", default="text", show_default=True, help="How to print it."
+)
+_SHOWN: Final = output(
+    "wide", "yaml", "json", help="Show more columns, or print the whole objects."
 )
 _IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="List objects of all namespaces.")
+
+
+class Shown(NamedTuple):
+    """How objects are shown: ``wide``, ``yaml``, ``json`` or as a short table."""
+
+    form: str | None
+    in_all: bool = False
+    """Whether their namespaces are shown, too."""
 
 
 def shown(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what each ``get`` of objects has, and hand it to ``function`` as ``how``."""
 
     @functools.wraps(function)
-    def with_how(*, output: str | None, in_all: bool, **rest: Any) -> Any:
-        return function(how=lazy.output.Shown(output, in_all), **rest)
+    def with_how(*, form: str | None, in_all: bool, **rest: Any) -> Any:
+        return function(how=Shown(form, in_all), **rest)
 
-    made: Callable[..., Any] = _with((_IN_ALL, _SHOWN), with_how)
-    return made
+    return _with((_IN_ALL, _SHOWN), with_how)
 
-
-OUTPUT: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json"]),
-    help="Print the objects instead of applying them; nothing is written to the cluster.",
-)
-TEXT_OUTPUT: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
 
 _GLOBAL: Final = (
     click.option(
@@ -406,8 +398,7 @@ def global_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         others = {name: value for name, value in rest.items() if name not in _NAMES}
         return function(*args, session=_session(context.obj), **others)
 
-    made: Callable[..., Any] = _with(_GLOBAL, with_session)
-    return made
+    return _with(_GLOBAL, with_session)
 
 
 _REMOTE: Final = (
@@ -439,8 +430,7 @@ def remote_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         remote = functools.partial(_remote, session, given)
         return function(*args, session=session, remote=remote, **rest)
 
-    made: Callable[..., Any] = _with(_REMOTE, with_remote)
-    return made
+    return _with(_REMOTE, with_remote)
 
 
 def _remote(session: Session, given: Mapping[str, Any]) -> Session:
@@ -461,33 +451,17 @@ def _remote(session: Session, given: Mapping[str, Any]) -> Session:
     )
 
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-def names_of(what: str) -> Completer:
-    """Return what completes an argument by the names of objects: ``what`` as in ``candidates``.
-
-    A cluster that does not answer, or refuses, has none: a shell gets no error.
-    """
-
-    def complete(
-        context: click.Context, param: click.Parameter, typed: str
-    ) -> list[CompletionItem]:
-        given: dict[str, Any] = {}
-        one: click.Context | None = context
-        while one is not None:
-            given, one = {**_said(one.params), **given}, one.parent
-        with contextlib.suppress(click.ClickException, TimeoutError, OSError, ValueError):
-            found = lazy.candidates.names(_session(given), lazy.candidates.KINDS[what], typed)
-            taken = context.params.get(param.name or "") or ()
-            return [CompletionItem(name) for name in found if name not in taken]
-        return []
-
-    return complete
-
-
 def _said(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name in _NAMES if (value := given.get(name)) is not None}
+
+
+def session_of(context: click.Context) -> Session:
+    """Return what the global flags of a command line say that is typed so far."""
+    given: dict[str, Any] = {}
+    one: click.Context | None = context
+    while one is not None:
+        given, one = {**_said(one.params), **given}, one.parent
+    return _session(given)
 
 
 def _session(given: Mapping[str, Any]) -> Session:
@@ -496,58 +470,89 @@ def _session(given: Mapping[str, Any]) -> Session:
     return Session(**own, metadata={part: said for part, said in metadata.items() if said})
 
 
-# How a command comes to its cluster, or to the two of a peering -----------------------------------
+# The command itself, and the verbs that several kinds share ---------------------------------------
 
-Work = Callable[..., Awaitable[object]]
+MODULES: Final[Mapping[str, Sequence[str]]] = {
+    "activate": ["provider"],
+    "authenticate": ["authentication"],
+    "backup": ["backup"],
+    "bundle": ["backup"],
+    "completion": ["completion"],
+    "cordon": ["provider"],
+    "create": ["identity", "resourceslice", "virtualnode"],
+    "dashboard": ["dashboard"],
+    "delete": ["identity", "resourceslice", "virtualnode"],
+    "drain": ["provider"],
+    "force": ["peer"],
+    "generate": ["identity"],
+    "get": [
+        "identity", "install", "provider", "reflections",
+        "resourceslice",
+    ],
+    "info": ["info"],
+    "install": ["install"],
+    "move": ["move"],
+    "offload": ["offload"],
+    "peer": ["peer"],
+    "set": ["provider"],
+    "unauthenticate": ["authentication"],
+    "uncordon": ["provider"],
+    "uninstall": ["uninstall"],
+    "unoffload": ["offload"],
+    "unpeer": ["peer"],
+    "version": ["install"],
+    "why": ["why"],
+}  # fmt: skip
+"""The modules of ``liqoctl`` in which a command is, or the kinds of a verb are."""
 
 
-def on_cluster(
-    what: str = "", *, asks: str = "", needs_install: bool = True
-) -> Callable[[Work], Callable[..., None]]:
-    """Add the global flags, and hand the cluster to the command as ``side``.
+class _Root(Group):
+    """The group of all commands: the modules of one are imported when it is asked for.
 
-    ``--timeout``, or else a minute, bounds a command that says ``what`` it does (``draining
-    {name}``); one that does not bounds itself. A no to what it ``asks`` first ends it. Both texts
-    may name arguments of the command; ``key`` is its ``name`` in the namespace of ``-n``.
+    So a TAB waits for few of them. Source: click, "Lazily Loading Subcommands".
     """
 
-    def decorate(work: Work) -> Callable[..., None]:
-        @functools.wraps(work)
-        def run(session: Session, **given: Any) -> None:
-            words = {**given, "key": Key(session.namespace, given.get("name", ""))}
-            if asks:
-                session.confirm(asks.format(**words))
-            bound = {"timeout_s": given.pop("timeout")} if what and "timeout" in given else {}
-            doing = functools.partial(work, **given)
-            lazy.clusters.run(
-                session, doing, what.format(**words), needs_install=needs_install, **bound
-            )
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*MODULES, *super().list_commands(ctx)})
 
-        return global_flags(run)
-
-    return decorate
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        every = [module for modules in MODULES.values() for module in modules]
+        for module in MODULES.get(cmd_name, every):  # of all of them one may have been meant
+            importlib.import_module(f"liqoctl.{module}")
+        return super().get_command(ctx, cmd_name)
 
 
-def on_both(what: str) -> Callable[[Work], Callable[..., None]]:
-    """Add the global flags and the provider's, and hand both clusters over as ``peers``.
+@click.group(
+    cls=_Root,
+    context_settings=CONTEXT,
+    epilog=examples(
+        "liqoctl install --cluster-id rome",
+        "liqoctl peer --kubeconfig rome.kubeconfig --remote-kubeconfig milan.kubeconfig",
+        "liqoctl offload namespace foo",
+        "liqoctl unoffload namespace foo",
+        "liqoctl why pod web-0 -n foo",
+        "kubectl liqo offload namespace foo -l region=europe",
+    ),
+)
+@click.version_option(package_name="pyliqo", message="%(prog)s %(version)s")
+@global_flags
+def cli(session: Session) -> None:
+    """Extend this cluster over others: virtual nodes, offloaded namespaces.
 
-    ``--timeout`` bounds what is done, such as ``peering``.
+    Data goes to stdout, progress to stderr. Exit status: 0 done, 1 not done, 2 wrong usage.
     """
 
-    def decorate(work: Work) -> Callable[..., None]:
-        @functools.wraps(work)
-        def run(
-            session: Session, remote: Callable[[], Session], timeout: float, **given: Any
-        ) -> None:
-            both = functools.partial(lazy.peer.met, functools.partial(work, **given))
-            lazy.clusters.run_both(session, remote(), both, what, timeout)
 
-        return global_flags(remote_flags(run))
+class _Verb(Group):
+    """A group whose commands are kinds, which also go by short names."""
 
-    return decorate
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
 
-# The verbs that several kinds share: each command of theirs is added where its kind is ------------
+def verb(*lines: str, **rest: Any) -> Callable[[Callable[..., Any]], click.Group]:
+    """Return the decorator of a group of kinds, whose help ends with the examples ``lines``."""
+    return cli.group(cls=_Verb, epilog=examples(*lines), **rest)
 
 
 @verb(

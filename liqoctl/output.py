@@ -3,38 +3,32 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import rich.console
-import rich.text
-import yaml
 
 from apis.objects import Kind, Object
 from kube import clock
 from liqoctl.forge import tables
 from liqoctl.forge.tables import one_line, printable
+from liqoctl.options import Shown
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _STYLES: Final = {"INFO": "cyan", "WARN": "yellow"}
-
-
-class Shown(NamedTuple):
-    """How objects are shown: ``wide``, ``yaml``, ``json`` or as a short table."""
-
-    form: str | None
-    in_all: bool = False
-    """Whether their namespaces are shown, too."""
 
 
 class Progress:
     """One line a step, on stderr; rich knows when colour is not wanted (``NO_COLOR``, a pipe)."""
 
     def __init__(self, *, verbose: bool = False) -> None:
-        self._console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._verbose = verbose
 
     def info(self, message: str) -> None:
-        """Say that a step is done."""
         self._say("INFO", message)
 
     def warning(self, message: str) -> None:
@@ -52,13 +46,17 @@ class Progress:
         if not self._console.is_terminal:
             yield
             return
-        with self._console.status(rich.text.Text(f"waiting for {one_line(what)}")):
+        with self._console.status(_text(f"waiting for {one_line(what)}")):
             yield
 
     def _say(self, prefix: str, message: str) -> None:
-        self._console.print(
-            rich.text.Text.assemble((prefix, _STYLES[prefix]), "  ", one_line(message))
-        )
+        self._console.print(_text((prefix, _STYLES[prefix]), "  ", one_line(message)))
+
+
+def _text(*parts: str | tuple[str, str]) -> "Text":
+    from rich.text import Text
+
+    return Text.assemble(*parts)
 
 
 def echo(text: str = "", *, ends_line: bool = True) -> None:
@@ -80,7 +78,13 @@ def dump(objects: Iterable[Object], form: str, *, is_list: bool = False) -> None
     for index, obj in enumerate(found):
         if index:
             echo("---")
-        echo(yaml.dump(obj, Dumper=yaml.CSafeDumper, sort_keys=False), ends_line=False)
+        echo(as_yaml(obj, sort_keys=False), ends_line=False)
+
+
+def as_yaml(value: Any, *, sort_keys: bool = True) -> str:
+    import yaml
+
+    return str(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=sort_keys))
 
 
 def show(kind: Kind, found: Sequence[Object], how: Shown, *, is_list: bool) -> None:

@@ -1,10 +1,11 @@
-"""What a provider's administrator does: cordon, drain, share.
+"""``liqoctl cordon|uncordon|drain|activate`` and ``liqoctl set|get sharing``: for providers.
 
 Source: docs/parity.md § 0.4, 4.9, 7.7.
 """
 
 import asyncio
-from typing import Final
+import functools
+from typing import Any, Final
 
 import click
 
@@ -12,10 +13,11 @@ from apis import allowlist, keys, objects, ownership, providerpolicy, slices
 from apis.objects import Key, Object
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError, is_too_large
-from liqoctl import clusters, resourceslice
-from liqoctl import output as output_
+from liqoctl import clusters, options, output, resourceslice
 from liqoctl.clusters import Side, until, within
 from liqoctl.forge import sharing as forge
+from liqoctl.forge.sharing import SharingOptions
+from liqoctl.options import Session
 
 _ALIVE: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -28,12 +30,82 @@ ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
 
 # Tenants ------------------------------------------------------------------------------------------
 
+_CONSUMER = click.option(
+    "--remote-cluster-id",
+    "consumer",
+    default="",
+    type=options.CLUSTER_ID,
+    help="Cluster ID of the consumer.",
+)
 
-async def drain_tenant(side: Side, name: str, timeout_s: float, *, is_forced: bool) -> None:
-    """Cordon a tenant, wait until its pods have left, then take its rights and namespaces.
 
-    Raises:
-        click.ClickException: they did not leave in time, and nothing else is to be done then.
+@options.verb(
+    "liqoctl cordon tenant rome", "liqoctl cordon resourceslice mypool --remote-cluster-id rome"
+)
+def cordon() -> None:
+    """Stop taking new pods; running pods stay."""
+
+
+@options.verb("liqoctl uncordon tenant rome")
+def uncordon() -> None:
+    """Take new pods again."""
+
+
+@options.verb("liqoctl drain tenant rome")
+def drain() -> None:
+    """Evict pods."""
+
+
+@options.verb("liqoctl activate tenant rome")
+def activate() -> None:
+    """Let a drained consumer back in."""
+
+
+@options.verb("liqoctl set sharing --sharing-percentage 80", name="set")
+def set_() -> None:
+    """Set what this cluster shares."""
+
+
+@cordon.command("tenant", "liqoctl cordon tenant rome")
+@clusters.named("name", keys.TENANT)
+@options.timeout("2m")
+@clusters.on_cluster("making tenant {name} Cordoned")
+async def cordon_tenant(side: Side, name: str) -> None:
+    """Stop taking new slices and new pods of a consumer; running pods stay."""
+    await bring(side, Key(side.session.namespace, name), CORDONED)
+
+
+@uncordon.command("tenant", "liqoctl uncordon tenant rome")
+@clusters.named("name", keys.TENANT)
+@options.timeout("2m")
+@clusters.on_cluster("uncordoning tenant {name}")
+async def uncordon_tenant(side: Side, name: str) -> None:
+    """Uncordon a consumer; warn if it is not cordoned."""
+    found = await _tenant(side.cluster, Key(side.session.namespace, name))
+    condition = _condition(found)
+    if condition == CORDONED:
+        await _set_condition(side, found, ACTIVE)
+        return
+    message = f"tenant {objects.key_of(found)}: is not cordoned but {condition}"
+    cure = "" if condition == ACTIVE else f"; liqoctl activate tenant {name} lets it in"
+    side.warning(f"{message}{cure}")
+
+
+@drain.command("tenant", "liqoctl drain tenant rome --timeout 10m")
+@clusters.named("name", keys.TENANT)
+@options.switch(
+    "--force", help="Remove rights and namespaces even if pods are left after the timeout."
+)
+@options.timeout("2m")
+@clusters.on_cluster(
+    asks="Drain tenant {name}? Its namespaces here are deleted, with all that is in them."
+)
+async def drain_tenant(side: Side, name: str, timeout_s: float, *, force: bool) -> None:
+    """Remove a consumer's pods, then its rights and namespaces.
+
+    It is cordoned at once, and evicts its pods as its disruption budgets allow. Where it does not
+    in time, it stays cordoned, and the command ends with 1 and says what is left; --force sends
+    it away then, whatever it does.
     """
     key = Key(side.session.namespace, name)
     try:
@@ -41,7 +113,16 @@ async def drain_tenant(side: Side, name: str, timeout_s: float, *, is_forced: bo
             await bring(side, key, DRAINED)
     except TimeoutError:
         async with within(timeout_s, f"making tenant {name} {DRAINED}"):
-            await _give_up(side, key, timeout_s, is_forced=is_forced)
+            await _give_up(side, key, timeout_s, is_forced=force)
+
+
+@activate.command("tenant", "liqoctl activate tenant rome")
+@clusters.named("name", keys.TENANT)
+@options.timeout("2m")
+@clusters.on_cluster("making tenant {name} Active")
+async def activate_tenant(side: Side, name: str) -> None:
+    """Let a consumer back in, whether it was cordoned or drained."""
+    await bring(side, Key(side.session.namespace, name), ACTIVE)
 
 
 async def _give_up(side: Side, key: Key, timeout_s: float, *, is_forced: bool) -> None:
@@ -74,18 +155,6 @@ async def bring(side: Side, key: Key, condition: str) -> None:
         await _set_condition(side, found, CORDONED)
         await _leave(side, found)
     await _set_condition(side, found, condition)
-
-
-async def uncordon_tenant(side: Side, name: str) -> None:
-    """Make a cordoned tenant Active again; of any other a warning tells that it is not cordoned."""
-    found = await _tenant(side.cluster, Key(side.session.namespace, name))
-    condition = _condition(found)
-    if condition == CORDONED:
-        await _set_condition(side, found, ACTIVE)
-        return
-    message = f"tenant {objects.key_of(found)}: is not cordoned but {condition}"
-    cure = "" if condition == ACTIVE else f"; liqoctl activate tenant {name} lets it in"
-    side.warning(f"{message}{cure}")
 
 
 async def _tenant(cluster: Cluster, key: Key) -> Object:
@@ -134,21 +203,17 @@ def _is_closed(quota: Object | None) -> bool:
     return quota is None or objects.spec(quota).get("cordoned") is True
 
 
-def _ready(tenant: Object | None) -> Object:
-    return objects.find_condition(objects.status(tenant).get("conditions"), "Ready") or {}
-
-
 def _is_drained(tenant: Object | None) -> bool:
     """Whether the controllers say that nothing is left of the consumer; one that is gone is."""
     if tenant is None:
         return True
-    ready = _ready(tenant)
+    ready = objects.condition(tenant, "Ready")
     is_current = ready.get("observedGeneration") == tenant["metadata"].get("generation")
     return is_current and ready.get("reason") == DRAINED
 
 
 def _said(tenant: Object | None) -> str:
-    ready = _ready(tenant)
+    ready = objects.condition(tenant, "Ready")
     return f"{ready.get('reason') or 'no condition'}: {ready.get('message') or 'no message'}"
 
 
@@ -194,23 +259,45 @@ async def _run_there(cluster: Cluster, tenant: Object) -> list[Key]:
 
 # Slices -------------------------------------------------------------------------------------------
 
+_SLICE_EXAMPLE = "resourceslice mypool --remote-cluster-id rome"
 
-async def cordon_slice(side: Side, name: str, consumer: str) -> None:
+
+@cordon.command("resourceslice", f"liqoctl cordon {_SLICE_EXAMPLE}")
+@clusters.named("name", keys.RESOURCE_SLICE)
+@_CONSUMER
+@options.timeout("2m")
+@clusters.on_cluster("cordoning resourceslice {key}")
+async def cordon_resourceslice(side: Side, name: str, consumer: str) -> None:
+    """Stop taking new pods of a slice; running pods stay."""
     found = await _slice(side, name, consumer)
     await _mark(side, found, {keys.CORDON: "true"})
     await _until_quota_closed(side, _quota_of(found))
     side.info(f"resourceslice {objects.key_of(found)}: cordoned")
 
 
-async def uncordon_slice(side: Side, name: str, consumer: str) -> None:
-    """Let pods of a slice in again, also after a drain."""
+@uncordon.command("resourceslice", f"liqoctl uncordon {_SLICE_EXAMPLE}")
+@clusters.named("name", keys.RESOURCE_SLICE)
+@_CONSUMER
+@options.timeout("2m")
+@clusters.on_cluster("uncordoning resourceslice {key}")
+async def uncordon_resourceslice(side: Side, name: str, consumer: str) -> None:
+    """Take new pods of a slice again, whether it was cordoned or drained."""
     found = await _slice(side, name, consumer)
     await _mark(side, found, {keys.CORDON: None, keys.DRAIN: None})
     side.info(f"resourceslice {objects.key_of(found)}: not cordoned any more")
 
 
-async def drain_slice(side: Side, name: str, consumer: str) -> None:
-    """Have the consumer evict all pods of a slice, and wait until none is left."""
+@drain.command("resourceslice", f"liqoctl drain {_SLICE_EXAMPLE}")
+@clusters.named("name", keys.RESOURCE_SLICE)
+@_CONSUMER
+@options.timeout("2m")
+@clusters.on_cluster("draining resourceslice {key}")
+async def drain_resourceslice(side: Side, name: str, consumer: str) -> None:
+    """Have the consumer evict the pods of a slice, and wait until they are gone.
+
+    The virtual node that its slice makes goes meanwhile; `liqoctl uncordon resourceslice` lets it
+    come back.
+    """
     found = await _slice(side, name, consumer)
     key, quota = objects.key_of(found), _quota_of(found)
     await _mark(side, found, _DRAINING)
@@ -265,7 +352,71 @@ def _pods(quota: Object | None) -> str:
 # Sharing ------------------------------------------------------------------------------------------
 
 
-async def set_sharing(side: Side, wanted: forge.SharingOptions, output: str | None) -> None:
+@set_.command(
+    "sharing",
+    "liqoctl set sharing --sharing-percentage 80",
+    "liqoctl set sharing --tenant rome --sharing-percentage 50 --resource nvidia.com/gpu=100",
+    "liqoctl set sharing --sharing-percentage 80 -o yaml",
+)
+@click.option("--tenant", default="", help="Cluster ID of one consumer.  [default: all]")
+@click.option(
+    "--sharing-percentage",
+    "percentage",
+    type=click.IntRange(0, 100),
+    help="Percent of what is free that slices of class shared get.",
+)
+@options.pairs("--resource", "Percent of one resource.")
+@options.pairs("--limits", "The most that is granted in all, of any class.", options.AMOUNTS)
+@click.option(
+    "--rounding",
+    type=click.Choice([providerpolicy.AT_LEAST_ONE, providerpolicy.DOWN]),
+    help="Whether at least one piece of a countable resource is granted while one is free.",
+)
+@options.OUTPUT
+@options.global_flags
+def set_sharing(session: Session, form: str | None, **given: Any) -> None:
+    """Set how much of what is free is shared, with all consumers or with one.
+
+    It is written to a ProviderPolicy, and holds at once.
+    """
+    wanted = SharingOptions(by_resource=_percents(given.pop("resource")), **given)
+    if wanted == SharingOptions(tenant=wanted.tenant):
+        raise click.UsageError(
+            "say what to set: --sharing-percentage, --resource, --limits or --rounding"
+        )
+    work = functools.partial(_set_sharing, wanted=wanted, form=form)
+    clusters.run(session, work)
+
+
+def _percents(given: dict[str, str]) -> dict[str, int]:
+    for name, text in given.items():
+        if not text.isdecimal() or int(text) > 100:  # noqa: PLR2004  # percent
+            raise click.BadParameter(f"{name}={text}: percent are whole numbers from 0 to 100")
+    return {name: int(text) for name, text in given.items()}
+
+
+@options.get.command("sharing", "liqoctl get sharing", "liqoctl get sharing -o json")
+@options.output("yaml", "json", help="Print JSON or YAML.")
+@clusters.on_cluster()
+async def get_sharing(side: Side, form: str | None) -> None:
+    """Show what is shared with each consumer, and what that comes to now. Reads only."""
+    cluster = side.cluster
+    slices_ = await clusters.listed(cluster, keys.RESOURCE_SLICE)
+    state = forge.ProviderState(
+        nodes=await clusters.listed(cluster, keys.NODE),
+        pods=await clusters.listed(cluster, keys.POD, fields=_ALIVE),
+        slices=[one for one in slices_ if ownership.is_foreign(one)],
+        tenants=await clusters.listed(cluster, keys.TENANT),
+        policies=await clusters.listed(cluster, keys.PROVIDER_POLICY),
+    )
+    found = forge.shown(state)
+    if form:
+        output.dump(found, form)
+    else:
+        output.table([forge.HEADER, *forge.rows(found)])
+
+
+async def _set_sharing(side: Side, wanted: SharingOptions, form: str | None) -> None:
     default, existing = [
         await side.cluster.get_live(keys.PROVIDER_POLICY, Key("", name))
         for name in (providerpolicy.DEFAULT, wanted.tenant or providerpolicy.DEFAULT)
@@ -274,8 +425,8 @@ async def set_sharing(side: Side, wanted: forge.SharingOptions, output: str | No
         manifest = forge.policy(wanted, existing, default)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    if output:
-        output_.dump([manifest], output)
+    if form:
+        output.dump([manifest], form)
     else:
         await _keep_policy(side, existing, manifest, is_copy=bool(default))
 
@@ -295,20 +446,3 @@ async def _keep_policy(
     if changes:
         await side.cluster.patch(keys.PROVIDER_POLICY, key, {"spec": changes})
     side.info(f"providerpolicy {key}: {'updated' if changes else 'is as asked for already'}")
-
-
-async def get_sharing(side: Side, output: str | None) -> None:
-    cluster = side.cluster
-    slices_ = await clusters.listed(cluster, keys.RESOURCE_SLICE)
-    state = forge.ProviderState(
-        nodes=await clusters.listed(cluster, keys.NODE),
-        pods=await clusters.listed(cluster, keys.POD, fields=_ALIVE),
-        slices=[one for one in slices_ if ownership.is_foreign(one)],
-        tenants=await clusters.listed(cluster, keys.TENANT),
-        policies=await clusters.listed(cluster, keys.PROVIDER_POLICY),
-    )
-    found = forge.shown(state)
-    if output:
-        output_.dump(found, output)
-    else:
-        output_.table([forge.HEADER, *forge.rows(found)])

@@ -1,4 +1,4 @@
-"""Looking at what of a namespace is reflected, or would be; nothing is written."""
+"""``liqoctl get reflections``: what of a namespace is reflected, or would be; it only reads."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,27 @@ from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cluster import Cluster, Selection
+from liqoctl import clusters, options, output
 from liqoctl.clusters import Side, listed
 from liqoctl.forge import reflections as forge
 from liqoctl.forge.reflections import Contents, Line, Peer
-from liqoctl.output import table
+
+
+@options.get.command(
+    "reflections", "liqoctl get reflections -n shop", "liqoctl get reflections -n shop -o json"
+)
+@options.TEXT_OUTPUT
+@clusters.on_cluster()
+async def get_reflections(side: Side, form: str) -> None:
+    """Show which objects of a namespace are reflected where, and why others are not.
+
+    Reads only. EndpointSlices go as their Services, claims with their first pod.
+    """
+    found = await reflected(side.cluster, side.session.namespace or "default")
+    if form == "text":
+        show(found)
+    else:
+        output.dump([told(found)], form)
 
 
 class Origin(NamedTuple):
@@ -49,12 +66,12 @@ async def would_be(cluster: Cluster, wanted: Object) -> list[Line]:
         _asked(cluster, namespace), listed(cluster, keys.NODE), _cluster_id(cluster)
     )
     offloading = NamespaceOffloading.parse(wanted)
-    clusters = {
+    selected = {
         objects.labels(node).get(keys.REMOTE_CLUSTER_ID, "")
         for node in nodes
         if placement.is_virtual(node) and _is_selected(offloading, node)
     }
-    twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(clusters) if one]
+    twins = [(one, offloading.remote_name(namespace, own)) for one in sorted(selected) if one]
     origin = Origin(namespace, reflectionpolicy.asked_policy(wanted) or asked)
     return await _lines(cluster, origin, twins)
 
@@ -68,7 +85,7 @@ async def show_dry_run(side: Side, made: Iterable[Object]) -> None:
 
 
 def show(lines: Sequence[Line]) -> None:
-    table([forge.HEAD, *lines], "  ")
+    output.table([forge.HEAD, *lines], "  ")
 
 
 def told(lines: Sequence[Line]) -> Object:

@@ -1,10 +1,11 @@
-"""Uninstalling pyliqo, unless that would tear something apart.
+"""``liqoctl uninstall``, unless that would tear something apart.
 
 Source: docs/parity.md § 7.8.
 """
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -12,11 +13,26 @@ import click
 
 from apis import keys, objects
 from apis.objects import Object
-from kube import errors, informer
+from kube import errors
 from kube.cluster import Cluster, Selection
-from liqoctl import install
+from liqoctl import clusters, install, options
 from liqoctl.clusters import Side
 from liqoctl.forge import manifests as forge
+from liqoctl.options import Session, cli
+
+
+@cli.command("uninstall", "liqoctl uninstall", "liqoctl uninstall --skip-confirm")
+@options.timeout("5m")
+@options.global_flags
+def uninstall_command(session: Session, timeout_s: float) -> None:
+    """Remove pyliqo from a cluster, its kinds and settings included.
+
+    It is refused while namespaces are offloaded or there are peers.
+    """
+    install.check_namespace(session)
+    work = functools.partial(uninstall, timeout_s=timeout_s)
+    clusters.run(session, work, needs_install=False)
+
 
 OF_PEERS: Final = (
     keys.VIRTUAL_NODE,
@@ -100,10 +116,9 @@ async def check(cluster: Cluster) -> None:
 
 
 async def _list(cluster: Cluster, selection: Selection[Object]) -> list[Object]:
-    try:
+    with contextlib.suppress(errors.NotFoundError):  # the kind itself is not installed
         return list((await cluster.list(selection)).items.values())
-    except errors.NotFoundError:  # the kind itself is not installed
-        return []
+    return []
 
 
 async def _existing(cluster: Cluster, manifests: Iterable[Object]) -> list[Object]:
@@ -122,10 +137,8 @@ async def _remove(cluster: Cluster, found: Sequence[Object]) -> None:
 
 
 async def _until_gone(cluster: Cluster, obj: Object) -> None:
-    def is_gone(now: Object | None) -> bool:
-        return now is None or objects.uid(now) != objects.uid(obj)
-
-    await informer.until(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
+    is_gone = clusters.is_gone(objects.uid(obj))
+    await clusters.reached(cluster, forge.kind_of(obj), objects.key_of(obj), is_gone)
 
 
 async def _free_tenant_namespaces(cluster: Cluster) -> None:

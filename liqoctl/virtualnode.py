@@ -1,12 +1,13 @@
-"""Making and removing virtual nodes.
+"""``liqoctl create|delete virtualnode``: making and removing virtual nodes.
 
 Source: docs/parity.md § 7.6.
 """
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -14,14 +15,116 @@ from apis import keys, naming, objects
 from apis import slices as slices_
 from apis.objects import Key, Object
 from apis.offloading import VkOptionsTemplate
-from kube import errors, informer
+from kube import errors
 from kube.cluster import Cluster, Selection
-from kube.informer import Left
-from liqoctl import clusters, output
-from liqoctl.clusters import Side
-from liqoctl.forge import manifests, peering, resourceslice
+from liqoctl import clusters, options, output
+from liqoctl.clusters import Left, Side
+from liqoctl.forge import manifests, resourceslice
 from liqoctl.forge import virtualnode as forge
 from liqoctl.forge.virtualnode import VirtualNodeOptions
+from liqoctl.options import Session
+
+
+def _classes(kind: str) -> Callable[..., Any]:
+    def items(_: object, __: object, given: Iterable[str]) -> list[str]:
+        return [part.strip() for text in given for part in text.split(",") if part.strip()]
+
+    help_ = f"{kind} classes that the provider offers; the first is the default."
+    return click.option(f"--{kind}-classes", multiple=True, callback=items, help=help_)
+
+
+def _template(_: object, __: object, text: str | None) -> Key | None:
+    if text is None:
+        return None
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name):
+        raise click.BadParameter(f"{text!r} is not NAMESPACE/NAME", param_hint="template")
+    return Key(namespace, name)
+
+
+@options.create.command(
+    "virtualnode",
+    "liqoctl create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
+    "liqoctl create vn milan --remote-cluster-id milan --kubeconfig-secret-name milan \\",
+    "    --cpu 8 --memory 16Gi --pods 200 --resource nvidia.com/gpu=2 --labels region=europe",
+    "liqoctl create vn pool --remote-cluster-id milan --resource-slice-name pool",
+    "liqoctl create vn milan --remote-cluster-id milan --kubeconfig-secret-name milan -o yaml",
+)
+@click.argument("name", type=options.NAME)
+@click.option("--remote-cluster-id", required=True, help="Cluster ID of the provider.")
+@click.option("--kubeconfig-secret-name", help="Secret with the kubeconfig for the provider.")
+@click.option("--resource-slice-name", help="ResourceSlice to take resources and classes from.")
+@options.switch("--create-node", default=True, show_default=True, help="Make a Node for it.")
+@click.option(
+    "--disable-network-check/--enable-network-check",
+    default=False,
+    show_default=True,
+    help="Do not check the network between the clusters.",
+)
+@click.option(
+    "--vk-options-template",
+    metavar="NAMESPACE/NAME",
+    callback=_template,
+    help="VkOptionsTemplate to use.  [default: liqo/virtual-kubelet-default]",
+)
+@click.option(
+    "--cpu", type=options.AMOUNT, default="2", show_default=True, help="CPUs of the node."
+)
+@click.option(
+    "--memory", type=options.AMOUNT, default="4Gi", show_default=True, help="Memory of the node."
+)
+@click.option(
+    "--pods", type=options.AMOUNT, default="110", show_default=True, help="Pods of the node."
+)
+@options.pairs("--resource", "Other resources.", options.AMOUNTS)
+@_classes("storage")
+@_classes("ingress")
+@_classes("load-balancer")
+@options.pairs("--labels", "Labels of the node.")
+@options.pairs("--node-selector", "Nodes of the provider to use.")
+@click.option("--runtime-class-name", default="", help="Runtime class of pods on the provider.")
+@options.timeout("2m")
+@options.OUTPUT
+@options.global_flags
+def create_virtualnode(session: Session, timeout_s: float, form: str | None, **given: Any) -> None:
+    """Create a virtual node: a Node here that stands for another cluster.
+
+    It belongs into the tenant namespace of the peering (-n, or found by its labels), next to the
+    Secret with the kubeconfig.
+    """
+    if bool(given["kubeconfig_secret_name"]) == bool(given["resource_slice_name"]):
+        raise click.UsageError("give either --kubeconfig-secret-name or --resource-slice-name")
+    hard = {name: given.pop(name) for name in ("cpu", "memory", "pods")} | given.pop("resource")
+    left_out = options.left_out(
+        create_node="createNode", disable_network_check="disableNetworkCheck",
+        cpu="cpu", memory="memory", pods="pods",
+    )  # fmt: skip
+    given |= {"namespace": session.namespace, "metadata": session.metadata}
+    wanted = VirtualNodeOptions(hard=hard, left_out=left_out, **given)
+    if not form:
+        work = functools.partial(create, wanted=wanted, timeout_s=timeout_s)
+        clusters.run(session, work)
+    elif wanted.resource_slice_name:  # only its resources need a cluster
+        work = functools.partial(show, wanted=wanted, form=form)
+        clusters.run(session, work)
+    else:
+        output.dump([forge.printed(forge.from_flags(wanted))], form)
+
+
+@options.delete.command(
+    "virtualnode",
+    "liqoctl delete virtualnode milan",
+    "liqoctl delete vn milan -n liqo-tenant-milan --skip-confirm",
+)
+@clusters.named("name", keys.VIRTUAL_NODE)
+@options.STANDSTILL
+@clusters.on_cluster()
+async def delete_virtualnode(side: Side, name: str, timeout_s: float) -> None:
+    """Delete a virtual node: its pods are evicted, then the Node goes.
+
+    It is looked for in all namespaces, unless -n says in which.
+    """
+    await delete(side, Key(side.session.namespace, name), timeout_s)
 
 
 async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
@@ -30,7 +133,7 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     Raises:
         click.ClickException: there is no such namespace, or more than one.
     """
-    labels = peering.tenant_namespace_selector(cluster_id)
+    labels = manifests.tenant_namespace_selector(cluster_id)
     found = (await cluster.list(Selection(keys.NAMESPACE, Object, labels=labels))).items
     if len(found) == 1:
         return next(iter(found)).name
@@ -108,13 +211,10 @@ async def _apply(side: Side, made: Object, wanted: VirtualNodeOptions) -> Object
 async def _wait_for_node(side: Side, virtual_node: Object, timeout_s: float) -> None:
     name = objects.key_of(virtual_node).name
     behind = str(objects.spec(virtual_node).get("clusterID") or "")
-
-    def is_ready(node: Object | None) -> bool:
-        return forge.is_ready(node, behind)
-
+    is_ready = functools.partial(forge.is_ready, cluster_id=behind)
     try:
         async with asyncio.timeout(timeout_s):
-            await informer.until(side.cluster, keys.NODE, Key("", name), is_ready)
+            await clusters.reached(side.cluster, keys.NODE, Key("", name), is_ready)
     except TimeoutError:
         message = f"node {name} is not ready after {timeout_s:g}s"
         hint = f"see the pods of deployment vk-{name}"
@@ -140,14 +240,11 @@ async def delete(side: Side, key: Key, timeout_s: float) -> None:
         side.warning(f"{told}; liqoctl delete resourceslice {name} takes both back")
     side.session.confirm(f"Delete virtual node {where}? Its pods are evicted.")
 
-    def is_gone(now: Object | None) -> bool:
-        return now is None or objects.uid(now) != uid
-
     await cluster.delete(keys.VIRTUAL_NODE, where, uid=uid)
     try:
         look = functools.partial(pods_left, cluster, [where.name])
-        async with informer.while_moving(timeout_s, look, side.info):
-            await informer.until(cluster, keys.VIRTUAL_NODE, where, is_gone)
+        async with clusters.while_moving(side, timeout_s, look):
+            await clusters.reached(cluster, keys.VIRTUAL_NODE, where, clusters.is_gone(uid))
     except TimeoutError:
         message = f"virtual node {where} is still being removed"
         stuck = f"nothing has changed for {timeout_s:g}s"
@@ -161,10 +258,10 @@ async def pods_left(cluster: Cluster, nodes: Sequence[str]) -> Left:
     try:
         found = [await cluster.list(each) for each in on]
     except errors.ForbiddenError:
-        return Left("", ())
+        return "", ()
     pods = frozenset(objects.uid(pod) for each in found for pod in each.items.values())
     names = ", ".join(nodes)
-    return Left(f"waiting for {len(pods)} pods to leave node {names}" if pods else "", pods)
+    return f"waiting for {len(pods)} pods to leave node {names}" if pods else "", pods
 
 
 async def _find(cluster: Cluster, key: Key) -> Object:

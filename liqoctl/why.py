@@ -1,4 +1,4 @@
-"""Looking for what explains a pod or a namespace; nothing is written."""
+"""``liqoctl why``: looking for what explains a pod or a namespace; nothing is written."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable
@@ -11,9 +11,8 @@ from apis import keys, objects, reflectionpolicy
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster
-from liqoctl import output as output_
-from liqoctl import reflections
-from liqoctl.clusters import listed
+from liqoctl import clusters, options, output, reflections
+from liqoctl.clusters import Side, listed
 from liqoctl.forge import reflections as forge
 from liqoctl.forge import why, whynamespace, whypod
 from liqoctl.forge.findings import Facts
@@ -21,6 +20,54 @@ from liqoctl.forge.reflections import Contents, Line
 
 T = TypeVar("T")
 _MOST_NAMES: Final = 5
+
+
+@options.verb("liqoctl why pod web-0 -n foo", "liqoctl why namespace foo", name="why")
+def why_() -> None:
+    """Explain where a pod runs, or how a namespace is offloaded.
+
+    Reads only. The verdict is one sentence; what it rests on and what to do follow.
+    """
+
+
+@why_.command(
+    "pod",
+    "liqoctl why pod web-5d9c7b6f4-x2x8z -n foo",
+    "liqoctl why pod web -n foo                  # refused: name what should have created it",
+    "liqoctl why pod web-0 -n foo -o json | jq -r .verdict",
+)
+@clusters.named("name", keys.POD)
+@options.TEXT_OUTPUT
+@clusters.on_cluster()
+async def why_pod(side: Side, name: str, form: str) -> None:
+    """Explain why a pod runs where it does, waits, or was refused.
+
+    Tells how its namespace is offloaded, which nodes match the pod now and what keeps it off the
+    others, what the provider said, what of the objects that the pod mentions its provider has not,
+    and what to do. A pod that was refused does not exist: its name,
+    or that of its ReplicaSet, Job, StatefulSet or Deployment, finds the refusal by its events.
+
+    Exit status: 0 when the pod or a refusal is found, else 1.
+    """
+    show(await pod(side.cluster, Key(side.namespace, name)), form)
+
+
+@why_.command(
+    "namespace", "liqoctl why namespace foo", "liqoctl why ns foo -o json | jq -r .outcome"
+)
+@clusters.named("name", keys.NAMESPACE)
+@options.TEXT_OUTPUT
+@clusters.on_cluster()
+async def why_namespace(side: Side, name: str, form: str) -> None:
+    """Explain how a namespace is offloaded: to which clusters, and what is wrong.
+
+    Tells strategy, selector and phase, the reason of each cluster, which nodes its pods may go to,
+    which pods were refused here or by a provider, and what to do.
+
+    Exit status: 0 when the namespace is found, else 1.
+    """
+    await clusters.check_installed(side)
+    show(await namespace(side.cluster, name), form)
 
 
 async def pod(cluster: Cluster, key: Key) -> Object:
@@ -61,9 +108,9 @@ async def namespace(cluster: Cluster, name: str) -> Object:
 
 def show(answer: Object, form: str) -> None:
     if form == "text":
-        output_.echo("\n".join(why.lines(answer)))
+        output.echo("\n".join(why.lines(answer)))
     else:
-        output_.dump([answer], form)
+        output.dump([answer], form)
 
 
 async def _facts(cluster: Cluster, name: str) -> Facts:
@@ -116,7 +163,7 @@ async def _told_of(cluster: Cluster, key: Key) -> list[Object]:
 
 async def _with_objects(cluster: Cluster, pod: Object, facts: Facts) -> Facts:
     """Return ``facts`` with what keeps ``pod`` from a node, or what does not follow it to one."""
-    if not whypod.spec_of(pod).get("nodeName"):
+    if not objects.spec(pod).get("nodeName"):
         return await _with_claims(cluster, pod, facts)
     provider = whypod.cluster_of(whypod.node_of(facts, pod))
     return await _with_staying(cluster, pod, provider, facts) if provider else facts

@@ -52,36 +52,46 @@ class ReflectorOptions(flags.VirtualNodeFlags):
 
     health_port: int = flags.health(8082)
     enable_load_balancer: bool = flag(
-        "set the class of load balancers", "--enable-load-balancer", **SWITCH, default=False
+        "set the class of remote Services of type LoadBalancer",
+        "--enable-load-balancer",
+        **SWITCH,
+        default=False,
     )
     load_balancer_class: str = flag(
-        "their class on the provider", "--remote-real-load-balancer-class-name", default=""
+        "load balancer class on the provider",
+        "--remote-real-load-balancer-class-name",
+        default="",
     )
     enable_ingress: bool = flag(
-        "set the class of Ingresses", "--enable-ingress", **SWITCH, default=False
+        "set the class of remote Ingresses", "--enable-ingress", **SWITCH, default=False
     )
     ingress_class: str = flag(
-        "their class on the provider", "--remote-real-ingress-class-name", default=""
+        "ingress class on the provider", "--remote-real-ingress-class-name", default=""
     )
     enable_storage: bool = flag(
-        "where a virtual node does not say itself", "--enable-storage", **SWITCH, default=False
+        "reflect claims of the virtual storage class for VirtualNodes that do not set it",
+        "--enable-storage",
+        **SWITCH,
+        default=False,
     )
     storage_class: str = flag(
-        "their class on the provider", "--remote-real-storage-class-name", default=""
+        "storage class of their remote claims", "--remote-real-storage-class-name", default=""
     )
     virtual_storage_class: str = flag(
-        "here", "--virtual-storage-class-name", default=keys.VIRTUAL_STORAGE_CLASS
+        "virtual storage class in the consumer",
+        "--virtual-storage-class-name",
+        default=keys.VIRTUAL_STORAGE_CLASS,
     )
     custom: tuple[ReflectedKind, ...] = flag(
-        "reflect these too, their status back; rights for them are granted separately",
+        "reflect this kind, and its status back; rights for it are granted apart; may be repeated",
         "--custom-resource",
         action="append",
         type=custom_kind,
         metavar="PLURAL.GROUP/VERSION/KIND[/TYPE]",
     )
     local_pods: tuple[Network, ...] = flag(
-        "network of pods here, several: an IP fabric joins the clusters, and other addresses are "
-        "reached as the IP objects of ipam.liqo.io say",
+        "pod network of the consumer in an IP fabric, in which other addresses are those of IP "
+        "objects (ipam.liqo.io); may be repeated",
         "--local-podcidr",
         action="append",
         type=ipaddress.ip_network,
@@ -100,7 +110,7 @@ class ReflectorOptions(flags.VirtualNodeFlags):
         )
 
     @property
-    def twins(self) -> RemoteObjectOptions:
+    def remote_objects(self) -> RemoteObjectOptions:
         return RemoteObjectOptions(
             MetadataFilter(frozenset(self.hidden_labels), frozenset(self.hidden_annotations)),
             enable_load_balancer=self.enable_load_balancer,
@@ -117,9 +127,9 @@ class ReflectorOptions(flags.VirtualNodeFlags):
 def parse(argv: Sequence[str] | None, *, instance: str) -> ReflectorOptions:
     """Return what the flags ``argv`` say; ``instance`` is the pod, by default the node."""
     parser = argparse.ArgumentParser(
-        prog="python -m reflector",
-        description="Keep what the pods of offloaded namespaces need on a provider as it is "
-        "here. Of all virtual nodes of a provider one does, by Lease.",
+        prog="python3 -m reflector",
+        description="Reflects to a provider what pods of offloaded namespaces need. A Lease "
+        "elects one reflector among the virtual nodes of a provider.",
     )
     flags.add(parser, ReflectorOptions, os.environ)
     flags.add_kinds(parser, KINDS)
@@ -157,10 +167,10 @@ async def _main(given: ReflectorOptions, process_: Process) -> None:
         virtual = Key(given.identity.tenant_namespace, given.node_name)
         owner = functools.partial(home.get_live, keys.VIRTUAL_NODE, virtual)
         election = Election(home, lease, given.instance, owner=owner)
-        fenced = [LeaderOnlyCluster(each, lambda: election.is_leader) for each in (home, foreign)]
+        clients = [LeaderOnlyCluster(each, lambda: election.is_leader) for each in (home, foreign)]
         reaches = (home.reach, foreign.reach)
         await election.lead(
-            functools.partial(_reflect, given, process_, reaches, *fenced, election=election)
+            functools.partial(_reflect, given, process_, reaches, *clients, election=election)
         )
 
 
@@ -174,14 +184,14 @@ async def _reflect(  # noqa: PLR0913  # what it reflects, between which clusters
     election: Election,
 ) -> None:
     """Reflect while we lead: nobody else does for this provider."""
-    loops, recorders = _loops(given, home)
+    controllers, recorders = _controllers(given, home)
     is_first = election.is_first
-    namespaces = ReflectedNamespaces(given.identity, loops, home, foreign, is_first=is_first)
+    namespaces = ReflectedNamespaces(given.identity, controllers, home, foreign, is_first=is_first)
     process_.health.ready_when("namespaces", namespaces.maps.synced.is_set)
     process_.health.alive_when("workers", namespaces.is_alive)
     stops = [
-        reach.subscribe(loop.runner.server_is_back)
-        for reach, loop in itertools.product(reaches, loops)
+        reach.subscribe(controller.runner.server_is_back)
+        for reach, controller in itertools.product(reaches, controllers)
     ]
     try:
         beside = (recorder.run() for recorder in recorders)
@@ -198,25 +208,27 @@ async def _settled(namespaces: ReflectedNamespaces, process_: Process) -> None:
     process_.settled()
 
 
-def _loops(
+def _controllers(
     given: ReflectorOptions, home: Cluster
 ) -> tuple[list[KindController], list[EventRecorder]]:
-    loops, recorders = [], []
+    controllers, recorders = [], []
     labels = {keys.REMOTE_CLUSTER_ID: given.identity.foreign_cluster_id}
     kinds = KIND_REFLECTIONS | {row: configuration.custom_resource(row) for row in given.custom}
     for row, of_kind in kinds.items():
         if workers := given.workers.get(row.name, row.workers):
             component = reflectionpolicy.reflector_component(row.name)
             recorder = EventRecorder(home, component, given.instance, labels=labels)
-            rules = Rules(given.policies.get(row.like or row.name, row.default), given.twins)
-            tell = functools.partial(recorder.event, row.kind) if row.is_outward else _tell_nobody
+            rules = Rules(
+                given.policies.get(row.like or row.name, row.default), given.remote_objects
+            )
+            record = functools.partial(recorder.event, row.kind) if row.is_outward else _no_event
             warn = functools.partial(recorder.event, keys.NAMESPACE_OFFLOADING)
-            loops.append(KindController(of_kind, rules, tell, workers, warn=warn))
+            controllers.append(KindController(of_kind, rules, record, workers, warn=warn))
             recorders.append(recorder)
-    return loops, recorders
+    return controllers, recorders
 
 
-def _tell_nobody(*_: object) -> None:
+def _no_event(*_: object) -> None:
     """What is wrong with what comes home is no matter of its author, who is on the provider."""
 
 

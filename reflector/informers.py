@@ -1,8 +1,7 @@
-"""The informers of one pair of namespaces, those that all share, and the rights that they lack."""
+"""The informers of one namespace mapping, those that all share, and the rights that they lack."""
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,7 +42,7 @@ class CommonInformers:
         self._home = home
         self.budget = Budget()
         """What the provider may have us do, through all pairs together."""
-        self.kept = MemoryQuota(MOST_BYTES)
+        self.memory_quota = MemoryQuota(MOST_BYTES)
         """What is kept of what the provider says, of all pairs together."""
         self.settled = asyncio.Event()
         """Whether nothing comes any more of what was written before we lead."""
@@ -73,55 +72,50 @@ class CommonInformers:
 
 
 class NamespaceInformers:
-    """The informers of one pair of namespaces, each once however many kinds look at it.
+    """The informers of one namespace mapping, each once however many kinds look at it.
 
     Fulfils Lister.
     """
 
     def __init__(
-        self,
-        pair: MappedNamespace,
-        home: CachedCluster,
-        foreign: CachedCluster,
-        shared: CommonInformers,
+        self, pair: MappedNamespace, clients: CachedClients, common: CommonInformers
     ) -> None:
-        self._pair, self._home, self._foreign, self._shared = pair, home, foreign, shared
-        self._kept = shared.kept
+        self._pair, self._clients, self._common = pair, clients, common
         self._here: dict[Selection[Any], Informer[Any]] = {}
         self._there: dict[Selection[Any], Informer[Any]] = {}
         self._feeds: dict[Informer[Any], list[tuple[Runner, Keys]]] = {}
-        self._looked: dict[Kind, Informer[Any]] = {}
-        self._asked: RateLimitedReader[Any] | None = None
+        self._listed: dict[Kind, Informer[Any]] = {}
+        self._reader: RateLimitedReader[Any] | None = None
         self._outward: list[tuple[Reflection, Informer[Any], Informer[Any]]] = []
         """With originals and twins."""
 
     def get(self, kind: Kind, key: Key) -> Any:
-        return _whole(self._looked[kind].get(key))
+        return _whole(self._listed[kind].get(key))
 
     def each(self, kind: Kind) -> Iterable[Any]:
-        return map(_whole, self._looked[kind].items().values())
+        return map(_whole, self._listed[kind].items().values())
 
-    def asked(self, key: Key) -> Any:
-        return self._asked.get(key) if self._asked else None
+    def recent(self, key: Key) -> Any:
+        return self._reader.get(key) if self._reader else None
 
-    def patience(self, asking: RateLimitedRead, context: ReflectionContext) -> Patience:
-        """Return by what the originals of the one kind that asks wait."""
-        namespace = self._pair.local_namespace
-        self._asked = RateLimitedReader(self._home, Selection(asking.kind, asking.shape, namespace))
-        return Patience(asking, context, self._asked)
+    def patience(self, read: RateLimitedRead, context: ReflectionContext) -> Patience:
+        """Return by what the originals of the one kind with such a read wait."""
+        of = Selection(read.kind, read.shape, self._pair.local_namespace)
+        self._reader = RateLimitedReader(self._clients.home, of)
+        return Patience(read, context, self._reader)
 
-    def originals(self, reflection: Reflection, runner: Runner) -> None:
+    def follow_source(self, reflection: Reflection, runner: Runner) -> None:
         row = reflection.of_kind.row
-        kept = None if row.is_outward else self._kept
+        kept = None if row.is_outward else self._common.memory_quota
         of = Selection(row.kind, Packed, reflection.namespace, most=row.most, kept=kept)
         if row.is_outward:
             originals = self._add(self._here, of, runner, reflection.saw)
             reflection.breaker.watch(originals)
-            self._looked[row.kind] = originals
+            self._listed[row.kind] = originals
         else:
             self._add(self._there, of, runner, reflection.saw)
 
-    def twins(self, reflection: Reflection, runner: Runner) -> None:
+    def follow_target(self, reflection: Reflection, runner: Runner) -> None:
         """Let changes of its twins do so too: each asks for a look at the original.
 
         Without such objects nothing is followed, until the first is made. What comes home is
@@ -131,17 +125,17 @@ class NamespaceInformers:
         if of_kind.row.is_outward:
             labels = ",".join([self._pair.selector(), *of_kind.selector])
             where = self._pair.remote_namespace
-            originals = self._looked[of_kind.row.kind]
+            originals = self._listed[of_kind.row.kind]
 
             def keeps(twin: Key) -> bool:
                 return originals.may_have(reflection.original_of(twin))
 
-            kept = self._kept
+            kept = self._common.memory_quota
             of = Selection(of_kind.row.twin, Packed, where, labels=labels, kept=kept, keeps=keeps)
-            settled = self._shared.settled
+            settled = self._common.settled
             resting = self._there[of] = LazyInformer(of, settled=settled, may_lack=_MAY_LACK)
             reflection.before_first = resting.awake
-            self._add(self._there, of, runner, functools.partial(_originals, reflection))
+            self._add(self._there, of, runner, lambda change: [reflection.original_of(change.key)])
             self._outward.append((reflection, originals, resting))
 
     def begun(self) -> None:
@@ -154,7 +148,7 @@ class NamespaceInformers:
             missing = [key for key in wanted if originals.get(key) is None]
             reflection.breaker.suspect(originals, missing)
 
-    def tell(self, rights: "Rights") -> None:
+    def report_rights(self, rights: "Rights") -> None:
         """Let ``rights`` know of those that are missing for originals and twins of its kind."""
         sides = ((self._pair.origin, self._here), (self._pair.destination, self._there))
         for cluster, informers in sides:
@@ -162,12 +156,12 @@ class NamespaceInformers:
                 if of.kind in {rights.row.kind, rights.row.twin}:
                     informer.on_withheld = rights.of(cluster)
 
-    def tell_excess(self, tell: Callable[[str], None]) -> None:
-        """Let ``tell`` know why the provider says more than is kept of it."""
+    def report_excess(self, report: Callable[[str], None]) -> None:
+        """Let ``report`` know why the provider says more than is kept of it."""
         for informer in self._there.values():
-            informer.on_excess = lambda said: tell(said) if said else None
+            informer.on_excess = lambda excess: report(excess) if excess else None
 
-    def look(self, input_: Input, context: ReflectionContext, runner: Runner) -> None:
+    def follow_input(self, input_: Input, context: ReflectionContext, runner: Runner) -> None:
         namespace = self._pair.local_namespace if input_.kind.namespaced else ""
         of = Selection(input_.kind, input_.shape or Packed, namespace, labels=input_.labels)
 
@@ -176,7 +170,7 @@ class NamespaceInformers:
 
         if input_.may_be_unknown:
             self._here.setdefault(of, Informer(of, may_lack=(errors.NotFoundError,)))
-        self._looked[input_.kind] = self._add(self._here, of, runner, touched)
+        self._listed[input_.kind] = self._add(self._here, of, runner, touched)
 
     def is_lacking(self) -> bool:
         """Whether a list is refused, which counts as nothing there."""
@@ -192,7 +186,10 @@ class NamespaceInformers:
                 is_shared=not of.kind.namespaced,
                 is_whole=of.shape is Packed,
             )
-            for cluster, informers in ((self._home, self._here), (self._foreign, self._there))
+            for cluster, informers in (
+                (self._clients.home, self._here),
+                (self._clients.foreign, self._there),
+            )
             for of, informer in informers.items()
         ]
 
@@ -204,7 +201,7 @@ class NamespaceInformers:
         keys_: Keys,
     ) -> Informer[Any]:
         if of not in side:
-            side[of] = Informer(of) if of.kind.namespaced else self._shared.informer(of)
+            side[of] = Informer(of) if of.kind.namespaced else self._common.informer(of)
         self._feeds.setdefault(side[of], []).append((runner, keys_))
         return side[of]
 
@@ -220,10 +217,6 @@ def _whole(item: Any) -> Any:
     return item.whole() if isinstance(item, Packed) else item
 
 
-def _originals(reflection: Reflection, change: Change[Any]) -> Iterable[Key]:
-    return [reflection.original_of(change.key)]
-
-
 # Rights that are missing for a kind, said in the namespace that misses it -------------------------
 
 AGAIN_S: Final = 1800.0
@@ -237,19 +230,21 @@ class Rights:
     """
 
     def __init__(
-        self, home: Cluster, namespace: str, row: ReflectedKind, tell: RecordEvent
+        self, home: Cluster, namespace: str, row: ReflectedKind, record: RecordEvent
     ) -> None:
-        self._home, self._tell, self.row = home, tell, row
+        self._home, self._record, self.row = home, record, row
         self._where = Key(namespace, keys.OFFLOADING_NAME)
         self._missing: dict[str, str] = {}
-        self._told, self._is_known = "", False
+        self._reported, self._is_known = "", False
         self._changed = asyncio.Event()
 
-    def remember(self, destination: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
-        """Take what Events say for said: that it is over is told after a restart, too."""
-        said = told.get(ReflectionSubject(destination, self.row.name))
-        if said and said.reason == FAILED:
-            self._told = said.message
+    def remember(
+        self, destination: str, events: Mapping[ReflectionSubject, ReflectionEvent]
+    ) -> None:
+        """Take what ``events`` say for said: that it is over is told after a restart, too."""
+        last = events.get(ReflectionSubject(destination, self.row.name))
+        if last and last.reason == FAILED:
+            self._reported = last.message
 
     def listed(self) -> None:
         """Note that all was listed: the rights for it are there, as nobody said otherwise."""
@@ -270,22 +265,22 @@ class Rights:
         """Tell until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if self._told else None):
+                async with asyncio.timeout(AGAIN_S if self._reported else None):
                     await self._changed.wait()
             self._changed.clear()
             missing = [f"on {where}: {said}" for where, said in self._missing.items() if said]
-            if missing or (self._told and self._is_known):
-                self._told = "; ".join(missing)
-                await self._say(self._told)
+            if missing or (self._reported and self._is_known):
+                self._reported = "; ".join(missing)
+                await self._report(self._reported)
 
-    async def _say(self, missing: str) -> None:
+    async def _report(self, missing: str) -> None:
         offloading, resource = await self._offloading(), self.row.kind.resource
         if missing:
             text = f"{resource} cannot be followed {missing}: grant get, list and watch"
-            self._tell(offloading, "Warning", FAILED, texts.clamp(text))
+            self._record(offloading, "Warning", FAILED, texts.clamp(text))
         else:
             text = f"{resource} can be followed again"
-            self._tell(offloading, "Normal", SUCCESSFUL, text)
+            self._record(offloading, "Normal", SUCCESSFUL, text)
 
     async def _offloading(self) -> Object:
         with contextlib.suppress(errors.KubeError):  # its UID is only for kubectl describe

@@ -67,7 +67,7 @@ class Rules:
 class KindController:
     """The queue and workers of one kind, shared by all namespaces. Fulfils Reconciler.
 
-    ``tell`` is for authors of objects, ``warn`` for those who offload a namespace, on its
+    ``record`` is for authors of objects, ``warn`` for those who offload a namespace, on its
     NamespaceOffloading.
     """
 
@@ -75,14 +75,14 @@ class KindController:
         self,
         of_kind: KindReflection,
         rules: Rules,
-        tell: RecordEvent,
+        record: RecordEvent,
         workers: int,
         *,
         warn: RecordEvent | None = None,
     ) -> None:
         self.of_kind = of_kind
         self.rules = rules
-        self.tell = tell
+        self.record = record
         self.warn = warn
         self.runner = Runner(f"reflection-{of_kind.row.name}", self, [], workers=workers)
         self._reflections: dict[str, Reflection] = {}
@@ -111,20 +111,20 @@ class ReflectionRequest(NamedTuple):
 
 
 class NamespaceReflection:
-    """One pair of namespaces: its informers, and its part in the loop of each kind."""
+    """One pair of namespaces: its informers, and its part in the controller of each kind."""
 
     def __init__(
         self,
-        asked: ReflectionRequest,
-        loops: Iterable[KindController],
-        sides: CachedClients,
-        shared: CommonInformers,
+        request: ReflectionRequest,
+        controllers: Iterable[KindController],
+        clients: CachedClients,
+        common: CommonInformers,
     ) -> None:
-        self._inputs = NamespaceInformers(asked.pair, sides.home, sides.foreign, shared)
-        self._asked, self._sides, self._budget = asked, sides, shared.budget
-        self._parts = [(loop, self._reflection(loop)) for loop in loops]
-        self._inputs.tell_excess(self._warn_of_excess)
-        self._rights = [rights for loop, _ in self._parts if (rights := self._told_of(loop))]
+        self._informers = NamespaceInformers(request.pair, clients, common)
+        self._request, self._clients, self._budget = request, clients, common.budget
+        self._parts = [(each, self._reflection(each)) for each in controllers]
+        self._informers.report_excess(self._warn_of_excess)
+        self._rights = [rights for each, _ in self._parts if (rights := self._rights_of(each))]
 
     async def run(self) -> None:
         """Reflect until cancelled; what was reflected then stays."""
@@ -132,76 +132,76 @@ class NamespaceReflection:
         async with asyncio.TaskGroup() as tasks:
             for rights in self._rights:
                 tasks.create_task(rights.run())
-            await DynamicInformers(self._inputs.followed()).run(begin=self._begin, end=self._end)
+            await DynamicInformers(self._informers.followed()).run(begin=self._begin, end=self._end)
 
     async def _remember(self) -> None:
         """Let what a reflector before us told be known, as far as Events still say it."""
-        pair = self._asked.pair
+        pair = self._request.pair
         labels = f"{keys.REMOTE_CLUSTER_ID}={pair.destination}"
         of = Selection(keys.EVENT, Object, pair.local_namespace, labels=labels, fields=_NO_PODS)
         with contextlib.suppress(errors.KubeError):  # then some of it is told once more
-            told = reflectionpolicy.last_events((await self._sides.home.list(of)).items.values())
+            listed = (await self._clients.home.list(of)).items.values()
+            events = reflectionpolicy.last_events(listed)
             for _, reflection in self._parts:
-                reflection.told.remember(reflection.namespace, told)
+                reflection.reporter.remember(reflection.namespace, events)
             for rights in self._rights:
-                rights.remember(pair.destination, told)
+                rights.remember(pair.destination, events)
 
-    def _told_of(self, loop: KindController) -> Rights | None:
+    def _rights_of(self, controller: KindController) -> Rights | None:
         """Return who tells of rights that are missing: who grants them may take them away."""
-        if loop.warn is None:
+        if controller.warn is None:
             return None
-        where, row = self._asked.pair.local_namespace, loop.of_kind.row
-        rights = Rights(self._sides.home, where, row, loop.warn)
-        self._inputs.tell(rights)
+        where, row = self._request.pair.local_namespace, controller.of_kind.row
+        rights = Rights(self._clients.home, where, row, controller.warn)
+        self._informers.report_rights(rights)
         return rights
 
-    def _reflection(self, loop: KindController) -> Reflection:
-        of_kind, rules = loop.of_kind, loop.rules
-        policy = reflectionpolicy.in_namespace(of_kind.row, rules.policy, self._asked.policy)
+    def _reflection(self, controller: KindController) -> Reflection:
+        of_kind, rules = controller.of_kind, controller.rules
+        policy = reflectionpolicy.in_namespace(of_kind.row, rules.policy, self._request.policy)
         context = ReflectionContext(
-            self._asked.pair, policy, rules.settings, self._inputs, self._asked.offers
+            self._request.pair, policy, rules.settings, self._informers, self._request.offers
         )
-        both = (self._sides.home, self._sides.foreign)
-        originals, twins = both if of_kind.row.is_outward else reversed(both)
-        reflection = Reflection(
-            of_kind, context, ReflectionClients(originals, twins, loop.tell, self._budget)
-        )
-        reflection.on_absence = functools.partial(self._warn, loop)
-        self._inputs.originals(reflection, loop.runner)
-        self._inputs.twins(reflection, loop.runner)
+        both = (self._clients.home, self._clients.foreign)
+        source, target = both if of_kind.row.is_outward else reversed(both)
+        clients = ReflectionClients(source, target, controller.record, self._budget)
+        reflection = Reflection(of_kind, context, clients)
+        reflection.on_absence = functools.partial(self._warn, controller)
+        self._informers.follow_source(reflection, controller.runner)
+        self._informers.follow_target(reflection, controller.runner)
         for input_ in of_kind.inputs:
             if policy in input_.policies and input_.is_needed(rules.settings):
-                self._inputs.look(input_, context, loop.runner)
-        if of_kind.asking is not None:
-            reflection.patience = self._inputs.patience(of_kind.asking, context)
+                self._informers.follow_input(input_, context, controller.runner)
+        if of_kind.rate_limited_read is not None:
+            reflection.patience = self._informers.patience(of_kind.rate_limited_read, context)
         return reflection
 
     def _warn_of_excess(self, said: str) -> None:
-        for loop, _ in self._parts[:1]:
+        for controller, _ in self._parts[:1]:
             message = f"the provider says more than is kept of it: {said}"
-            self._tell(loop, keys.TOO_MUCH, message)
+            self._event(controller, keys.TOO_MUCH, message)
 
-    def _warn(self, loop: KindController, message: str) -> None:
-        self._tell(loop, keys.MASS_ABSENCE, message)
+    def _warn(self, controller: KindController, message: str) -> None:
+        self._event(controller, keys.MASS_ABSENCE, message)
 
-    def _tell(self, loop: KindController, reason: str, message: str) -> None:
-        where = Key(self._asked.pair.local_namespace, keys.OFFLOADING_NAME)
+    def _event(self, controller: KindController, reason: str, message: str) -> None:
+        where = Key(self._request.pair.local_namespace, keys.OFFLOADING_NAME)
         logger.warning("Told of a provider", extra={"key": str(where), "said": message})
-        if loop.warn:
+        if controller.warn:
             offloading = named(keys.NAMESPACE_OFFLOADING, where)
-            loop.warn(offloading, "Warning", reason, message)
+            controller.warn(offloading, "Warning", reason, message)
 
     def _begin(self) -> None:
-        for loop, reflection in self._parts:
-            loop.begin(reflection.namespace, reflection)
-        self._inputs.begun()
-        if not self._inputs.is_lacking():
+        for controller, reflection in self._parts:
+            controller.begin(reflection.namespace, reflection)
+        self._informers.begun()
+        if not self._informers.is_lacking():
             for rights in self._rights:
                 rights.listed()
 
     def _end(self) -> None:
-        for loop, reflection in self._parts:
-            loop.end(reflection.namespace)
+        for controller, reflection in self._parts:
+            controller.end(reflection.namespace)
 
 
 class ReflectedNamespaces:
@@ -210,40 +210,34 @@ class ReflectedNamespaces:
     def __init__(
         self,
         identity: ReflectorIdentity,
-        loops: Sequence[KindController],
+        controllers: Sequence[KindController],
         home: Cluster,
         foreign: Cluster,
         *,
         is_first: bool = False,
     ) -> None:
         """``is_first`` says that nobody reflected before, so that nothing of theirs comes late."""
-        self._identity = identity
-        self._loops = loops
-        self._live = home
-        self._sides = CachedClients(CachedCluster(home), CachedCluster(foreign))
-        self._shared = CommonInformers(self._sides.home, is_settled=is_first)
+        self._identity, self._controllers, self._live = identity, controllers, home
+        self._clients = CachedClients(CachedCluster(home), CachedCluster(foreign))
+        self._common = CommonInformers(self._clients.home, is_settled=is_first)
         selection = peer.map_to_provider(identity.tenant_namespace, identity.foreign_cluster_id)
-        self._maps: Informer[Object] = Informer(selection)
+        self.maps: Informer[Object] = Informer(selection)
+        """Says which namespaces are offloaded; for readiness."""
         named_so = f"metadata.name={keys.OFFLOADING_NAME}"
         offloadings = Selection(keys.NAMESPACE_OFFLOADING, Partial, fields=named_so)
         self._offloadings: Informer[Partial] = Informer(offloadings)
         own = Key(identity.tenant_namespace, identity.foreign_cluster_id)
         sources: list[WatchSource[Any]] = [
-            WatchSource(self._maps),
+            WatchSource(self.maps),
             WatchSource(self._offloadings, functools.partial(_asks_otherwise, own)),
         ]
         self._runner = Runner("reflected-namespaces", self, sources)
-        self._scopes: DynamicTasks[ReflectionRequest] = DynamicTasks(self._reflect)
+        self._reflected: DynamicTasks[ReflectionRequest] = DynamicTasks(self._reflect)
         self._tasks: asyncio.TaskGroup | None = None
 
     @property
     def running(self) -> Mapping[MappedNamespace, asyncio.Task[None]]:
-        return {asked.pair: task for asked, task in self._scopes.running.items()}
-
-    @property
-    def maps(self) -> Informer[Object]:
-        """The informer that says which namespaces are offloaded; for readiness."""
-        return self._maps
+        return {request.pair: task for request, task in self._reflected.running.items()}
 
     def is_alive(self) -> bool:
         return all(runner.is_alive() for runner in self._runners())
@@ -252,8 +246,8 @@ class ReflectedNamespaces:
         """Reflect until cancelled; run ``beside`` as long."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._shared.begin(tasks)
-            tasks.create_task(self._maps.run(self._live))
+            self._common.begin(tasks)
+            tasks.create_task(self.maps.run(self._live))
             tasks.create_task(self._offloadings.run(self._live))
             for work in beside:
                 tasks.create_task(work)
@@ -261,7 +255,7 @@ class ReflectedNamespaces:
                 tasks.create_task(runner.run())
 
     async def reconcile(self, _key: Key) -> float | None:
-        maps = [NamespaceMap.parse(found) for found in self._maps.items().values()]
+        maps = [NamespaceMap.parse(found) for found in self.maps.items().values()]
         if len(maps) > 1:
             message = f"{len(maps)} NamespaceMaps in {self._identity.tenant_namespace}: keep one"
             raise TerminalError("TooManyNamespaceMaps", message)
@@ -270,22 +264,22 @@ class ReflectedNamespaces:
             for found in maps
             for names in accepted(found).items()
         ]
-        wanted = {asked for pair in pairs if (asked := self._asked(*pair))}
+        wanted = {request for pair in pairs if (request := self._request(*pair))}
         if self._tasks is not None:  # else nobody runs us, and nobody would own the tasks
-            begun, ended = await self._scopes.keep(self._tasks, wanted)
-            for what, several in (("Started", begun), ("Stopped", ended)):
-                for asked in several:
-                    logger.info("%s reflecting a namespace", what, extra=_named(asked.pair))
+            begun, ended = await self._reflected.keep(self._tasks, wanted)
+            for what, requests in (("Started", begun), ("Stopped", ended)):
+                for request in requests:
+                    logger.info("%s reflecting a namespace", what, extra=_named(request.pair))
         return None
 
     def _runners(self) -> list[Runner]:
-        return [self._runner, *(loop.runner for loop in self._loops)]
+        return [self._runner, *(controller.runner for controller in self._controllers)]
 
     def _pair(self, local: str, remote: str) -> MappedNamespace:
         who = self._identity
         return MappedNamespace(who.home_cluster_id, who.foreign_cluster_id, local, remote)
 
-    def _asked(
+    def _request(
         self, pair: MappedNamespace, offers: AllowedReflection | None
     ) -> ReflectionRequest | None:
         """Return how to reflect ``pair``; None while its NamespaceOffloading is not seen."""
@@ -294,14 +288,14 @@ class ReflectedNamespaces:
             return None
         return ReflectionRequest(pair, _policy(found), offers)
 
-    async def _reflect(self, asked: ReflectionRequest) -> None:
+    async def _reflect(self, request: ReflectionRequest) -> None:
         """Reflect until cancelled; kinds that may be unknown somewhere hold up no others."""
-        known = [loop for loop in self._loops if loop.of_kind.row in KINDS]
-        others = [[loop] for loop in self._loops if loop.of_kind.row not in KINDS]
+        known = [each for each in self._controllers if each.of_kind.row in KINDS]
+        others = [[each] for each in self._controllers if each.of_kind.row not in KINDS]
         async with asyncio.TaskGroup() as tasks:
-            for loops in (known, *others):
-                reflected = NamespaceReflection(asked, loops, self._sides, self._shared)
-                tasks.create_task(reflected.run())
+            for controllers in (known, *others):
+                made = NamespaceReflection(request, controllers, self._clients, self._common)
+                tasks.create_task(made.run())
 
 
 def _policy(offloading: Partial) -> Policy | None:

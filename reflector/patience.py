@@ -94,7 +94,7 @@ class RateLimitedReader(Generic[T]):
 
 
 class Patience:
-    """How long the Events of a namespace wait: as ``asking`` says, and then for an answer.
+    """How long the Events of a namespace wait: as ``read`` says, and then for an answer.
 
     What was told once about an object is a story that one wants to hear to its end: no more of it
     waits.
@@ -102,37 +102,38 @@ class Patience:
 
     def __init__(
         self,
-        asking: RateLimitedRead,
+        read: RateLimitedRead,
         context: ReflectionContext,
-        asked: RateLimitedReader[Any],
+        reader: RateLimitedReader[Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._asking, self._context = asking, context
-        self._asked, self._clock = asked, clock
+        self._read, self._context = read, context
+        self._reader, self._clock = reader, clock
         self._first: OrderedDict[tuple[str, float], float] = OrderedDict()
         """When something of a story came that waits so long: what comes later waits no longer."""
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._begun: OrderedDict[str, None] = OrderedDict()
+        """Stories of which something came home."""
 
     async def left_s(self, original: Object) -> float:
         """Return in how many seconds to look at ``original`` again, 0 if it can be judged now."""
-        asking, now = self._asking, self._clock()
-        about = asking.about(original, self._context)
+        read, now = self._read, self._clock()
+        about = read.about(original, self._context)
         if about is None:
             return 0.0
-        story = asking.story(original)
-        hold_s = 0.0 if story in self._told else asking.held_s(original, self._context)
+        story = read.story(original)
+        hold_s = 0.0 if story in self._begun else read.held_s(original, self._context)
         due = self._first.get((story, hold_s), now) + hold_s
         _note(self._first, (story, hold_s), due - hold_s)
         if due > now:
             return due - now
-        known = self._asked.get(about)
-        if known is not None and asking.suffices(original, known):
+        known = self._reader.get(about)
+        if known is not None and read.suffices(original, known):
             return 0.0
         is_any_good = known is not None and hold_s == 0  # which one it is never changes
-        return await self._asked.ask(about, now - FRESH_S if is_any_good else due)
+        return await self._reader.ask(about, now - FRESH_S if is_any_good else due)
 
-    def told(self, original: Object) -> None:
-        _note(self._told, self._asking.story(original), None)
+    def came_home(self, original: Object) -> None:
+        _note(self._begun, self._read.story(original), None)
 
 
 def _note(notes: OrderedDict[K, V], name: K, value: V) -> None:

@@ -45,27 +45,27 @@ _NO_NAMESPACE: Final = 'namespaces "'
 
 @dataclass(frozen=True)
 class ReflectionClients:
-    """The cluster of the originals, that of the twins, and the originals' authors, who are told."""
+    """The cluster of the originals, that of the twins, and what records Events on originals."""
 
-    originals: CachedCluster
-    twins: CachedCluster
-    tell: "RecordEvent"
+    source: CachedCluster
+    target: CachedCluster
+    record: "RecordEvent"
     budget: Budget = field(default_factory=Budget)
     """Of the provider, one for all kinds and namespaces."""
 
 
 class Reflection:
-    """Keeps the twins of one kind, between one pair of namespaces. Keys are those of originals."""
+    """Keeps the twins of one kind, in one namespace mapping. Keys are those of originals."""
 
     def __init__(
-        self, of_kind: KindReflection, context: ReflectionContext, ends: ReflectionClients
+        self, of_kind: KindReflection, context: ReflectionContext, clients: ReflectionClients
     ) -> None:
         self.of_kind = of_kind
         self._context, self._pair = context, context.pair
         self._kind, self._twin_kind = of_kind.row.kind, of_kind.row.twin
-        self._originals, self._twins = ends.originals, ends.twins
-        self.told = ReflectionReporter(ends.tell, of_kind.row.kind, self._pair.destination)
-        self._pace, self._budget = Buckets(time.monotonic), ends.budget
+        self._source, self._target = clients.source, clients.target
+        self.reporter = ReflectionReporter(clients.record, of_kind.row.kind, self._pair.destination)
+        self._pace, self._budget = Buckets(time.monotonic), clients.budget
         self.before_first: Callable[[], Awaitable[bool]] = _always
         """Awaited before a twin is looked for that may be made; whether twins are followed then."""
         self.patience: Patience | None = None
@@ -74,8 +74,8 @@ class Reflection:
         """Originals whose deletion was seen: of those nobody has to be asked whether they are."""
         self.breaker = Breaker(self._on_breaker)
         """Open while so many originals are missing at once that no twin goes for it."""
-        self.on_absence: Callable[[str], None] = _tell_nobody
-        """Told when it opens."""
+        self.on_absence: Callable[[str], None] = lambda _: None
+        """Called with a message when it opens."""
 
     @property
     def namespace(self) -> str:
@@ -91,13 +91,13 @@ class Reflection:
     async def reconcile(self, key: Key) -> float | None:
         if not naming.is_dns_subdomain(key.name):
             return None  # a provider said so: no object of this cluster is called that
-        original = await self._originals.seen(self._kind, key)
+        original = await self._source.seen(self._kind, key)
         if original is not None and self.patience is not None:
             left_s = await self.patience.left_s(original)
             if left_s > 0:
                 return left_s
         try:
-            stay = self._stay(original) if original else None
+            stay = self._reason_to_stay(original) if original else None
             if original is None or stay is not None:
                 return await self._withdraw(key, original, stay)
             return await self._keep(key, original)
@@ -105,13 +105,14 @@ class Reflection:
             return None  # it is looked at once that comes
         except reflectionpolicy.NotYetError as error:
             if original is not None:
-                self.told.failed(original, str(error))
+                self.reporter.failed(original, str(error))
             return NOT_YET_RETRY_S
 
     async def _keep(self, key: Key, original: Object) -> float | None:
-        if not self._may_look(original):
-            return None
-        if self.of_kind.pace and (left_s := self._left_s(self._budget.writes, key)):
+        pace = self.of_kind.pace
+        if pace and not self._pace.allows(pace(original)):
+            return None  # a look costs a request, too
+        if pace and (left_s := self._left_s(self._budget.writes, key)):
             return left_s
         are_followed = await self.before_first()
         again_s = await self._bring(key, original)
@@ -120,11 +121,11 @@ class Reflection:
     async def _bring(self, key: Key, original: Object) -> float | None:
         """Let the twin be as the original says; where none is seen, look only if there is one."""
         where = self.twin_of(key)
-        found = await self._twins.seen(self._twin_kind, where)
+        found = await self._target.seen(self._twin_kind, where)
         if found is None:
             with contextlib.suppress(errors.ConflictError):
                 return await self._settle(key, original, None)
-            found = await self._twins.get_live(self._twin_kind, where)
+            found = await self._target.get_live(self._twin_kind, where)
         return await self._settle(key, original, found)
 
     async def _settle(self, key: Key, original: Object, found: Object | None) -> float | None:
@@ -140,9 +141,9 @@ class Reflection:
             found, again_s = await self._apply(original, wanted, found)
             if again_s is not None:
                 return again_s
-        again_s = await self._tell_home(key, original, found)
+        again_s = await self._report_back(key, original, found)
         if again_s is None:
-            self.told.succeeded(original, self.of_kind.lacks(original, self._context))
+            self.reporter.succeeded(original, self.of_kind.lacks(original, self._context))
         return again_s
 
     def _is_in_the_way(self, wanted: Object, found: Object) -> bool:
@@ -155,15 +156,10 @@ class Reflection:
 
     async def _make_room(self, original: Object, where: Key) -> None:
         """Remove such a twin, the original and it by a live look."""
-        live = await self._originals.get_live(self._kind, objects.key_of(original))
+        live = await self._source.get_live(self._kind, objects.key_of(original))
         if live is None or objects.uid(live) != objects.uid(original):
             raise errors.ConflictError(f"{self._name(original)} is another object now")
-        await self._delete(where, await self._twins.get_live(self._twin_kind, where))
-
-    def _may_look(self, original: Object) -> bool:
-        """Whether its share allows what comes next: a look costs a request, too."""
-        pace = self.of_kind.pace
-        return pace is None or self._pace.allows(pace(original))
+        await self._delete(where, await self._target.get_live(self._twin_kind, where))
 
     def twin_of(self, key: Key) -> Key:
         turn = self._pair.twin_of if self.of_kind.row.is_outward else self._pair.original_of
@@ -198,16 +194,16 @@ class Reflection:
         shown = self.of_kind.shown(wanted)
         return apply.is_current(wanted, shown, found)
 
-    def _stay(self, original: Object) -> NotReflected | None:
+    def _reason_to_stay(self, original: Object) -> NotReflected | None:
         try:
             return self.of_kind.reason_to_stay(original, self._context)
         except reflectionpolicy.ContradictionError as error:
-            self.told.failed(original, str(error))
+            self.reporter.failed(original, str(error))
             raise TerminalError(FAILED, f"{self._name(original)}: {error}") from error
 
     def _refuse(self, original: Object, where: Key) -> float:
         """Leave somebody else's object alone and say so."""
-        self.told.failed(
+        self.reporter.failed(
             original,
             f"{self._twin_kind} {where} exists on {self._pair.destination} and is not ours: "
             "rename or remove one of the two",
@@ -226,16 +222,16 @@ class Reflection:
         try:
             made = await self._written(wanted, found)
         except errors.InvalidError as error:
-            self.told.failed(original, self._refused(error))
+            self.reporter.failed(original, self._refused(error))
             logger.warning("A twin was refused", extra={"key": objects.key_of(original)})
             return None, REFUSED_RETRY_S
         except (errors.ForbiddenError, errors.NotFoundError) as error:
             if _is_leaving(error):  # its mapping is about to leave, or to come again
                 return None, TERMINATING_RETRY_S
-            self.told.failed(original, self._withheld(error))
+            self.reporter.failed(original, self._withheld(error))
             raise
         if self.patience is not None:
-            self.patience.told(original)
+            self.patience.came_home(original)
         extra = {"kind": str(self._kind), "key": objects.key_of(original)}
         logger.info("Reflected an object", extra=extra)
         return made, None
@@ -257,11 +253,11 @@ class Reflection:
         else:
             if found is None or self._is_current(wanted, made):
                 return made
-        await self._twins.patch(self._twin_kind, objects.key_of(wanted), wanted)
+        await self._target.patch(self._twin_kind, objects.key_of(wanted), wanted)
         return await self._applied(wanted)
 
     async def _applied(self, wanted: Object) -> Object:
-        return await self._twins.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
+        return await self._target.apply(self._twin_kind, wanted, manager=keys.REFLECTION_MANAGER)
 
     def _refused(self, error: errors.InvalidError) -> str:
         if not isinstance(error, errors.UnknownFieldError):
@@ -289,23 +285,23 @@ class Reflection:
         where = self.twin_of(key)
         is_outward = self.of_kind.row.is_outward
         is_unknown = original is None and key not in self._gone
-        if is_outward and is_unknown and self._twins.may_have(self._twin_kind, where):
+        if is_outward and is_unknown and self._target.may_have(self._twin_kind, where):
             # Before the twin is read, too: without its original the cache has only an outline.
             left_s = self._unknown_left_s(key)
             if left_s:
                 return left_s
-        found = await self._twins.seen(self._twin_kind, where) if is_outward else None
+        found = await self._target.seen(self._twin_kind, where) if is_outward else None
         if found and self._is_twin(found):
             if original is not None or is_unknown:
-                original = await self._originals.get_live(self._kind, key)
-                stay = self._stay(original) if original else None
+                original = await self._source.get_live(self._kind, key)
+                stay = self._reason_to_stay(original) if original else None
                 if original and stay is None:
                     return STALE_RETRY_S
-                found = await self._twins.get_live(self._twin_kind, where)
+                found = await self._target.get_live(self._twin_kind, where)
             await self._delete(where, found)
         self._gone.discard(key)
         await self._write_back(self.of_kind.back(key, original, None, self._context))
-        self.told.disabled(key, original, stay)
+        self.reporter.disabled(key, original, stay)
         return None
 
     def _unknown_left_s(self, key: Key) -> float:
@@ -321,10 +317,10 @@ class Reflection:
 
     async def _delete(self, where: Key, found: Object | None) -> None:
         if found and self._is_twin(found) and not objects.is_terminating(found):
-            await self._twins.delete(self._twin_kind, where, uid=objects.uid(found))
+            await self._target.delete(self._twin_kind, where, uid=objects.uid(found))
             logger.info("Removed a twin", extra={"kind": str(self._twin_kind), "key": where})
 
-    async def _tell_home(self, key: Key, original: Object, twin: Object | None) -> float | None:
+    async def _report_back(self, key: Key, original: Object, twin: Object | None) -> float | None:
         """Write what follows from ``twin`` to the consumer; what is refused there is told, too."""
         writes = list(self.of_kind.back(key, original, twin, self._context))
         if writes and twin and (left_s := self._left_s(self._budget.writes, key, is_urgent=True)):
@@ -332,10 +328,10 @@ class Reflection:
         try:
             await self._write_back(writes)
         except (errors.InvalidError, errors.ForbiddenError, errors.NotFoundError) as error:
-            if await self._originals.get_live(self._kind, key) is None:
+            if await self._source.get_live(self._kind, key) is None:
                 return None  # it has gone, and its twin goes with it
             said = f"what {self._pair.destination} tells of it cannot be written here: {error}"
-            self.told.failed(original, said)
+            self.reporter.failed(original, said)
             if not isinstance(error, errors.InvalidError):
                 raise
             return REFUSED_RETRY_S
@@ -343,7 +339,7 @@ class Reflection:
 
     async def _write_back(self, writes: Iterable[Write]) -> None:
         for write in writes:
-            await _WRITES[write.verb](self._originals, write)
+            await _WRITES[write.verb](self._source, write)
 
     def _on_breaker(self) -> None:
         if self.breaker.is_open():
@@ -365,10 +361,6 @@ def _is_leaving(error: errors.KubeError) -> bool:
 
 async def _always() -> bool:
     return True
-
-
-def _tell_nobody(_: str) -> None:
-    """Who reflects no whole namespace has nobody to tell."""
 
 
 async def _create(cluster: CachedCluster, write: Write) -> None:
@@ -419,16 +411,16 @@ class RecordEvent(Protocol):
 class ReflectionReporter:
     """Remembers what was said last of each original of ``kind``, and why it has no twin."""
 
-    def __init__(self, tell: RecordEvent, kind: Kind, destination: str) -> None:
-        self._tell, self._kind, self._destination = tell, kind, destination
+    def __init__(self, record: RecordEvent, kind: Kind, destination: str) -> None:
+        self._record, self._kind, self._destination = record, kind, destination
         self._last: dict[Key, tuple[str, str]] = {}
 
-    def remember(self, namespace: str, told: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
-        """Take what Events there say for said: it is not repeated, and that it is over is told."""
-        for (cluster, kind, name, uid), said in told.items():
+    def remember(self, namespace: str, events: Mapping[ReflectionSubject, ReflectionEvent]) -> None:
+        """Take what ``events`` say for said: it is not repeated, and that it is over is told."""
+        for (cluster, kind, name, uid), last in events.items():
             is_ours = (cluster, kind) == (self._destination, self._kind.kind)
-            if is_ours and said.reason != SUCCESSFUL:
-                self._last[Key(namespace, name)] = (uid, said.message)
+            if is_ours and last.reason != SUCCESSFUL:
+                self._last[Key(namespace, name)] = (uid, last.message)
 
     def failed(self, original: Object, message: str) -> None:
         """Say why ``original`` has no twin, or one that is not as it says.
@@ -437,12 +429,12 @@ class ReflectionReporter:
         """
         message = texts.clamp(message)
         self._last[objects.key_of(original)] = (objects.uid(original), message)
-        self._tell(original, "Warning", FAILED, message)
+        self._record(original, "Warning", FAILED, message)
 
     def succeeded(self, original: Object, lacks: str = "") -> None:
         """Say that what was told is over. Of what goes well nothing is said: that is a write.
 
-        What its twin ``lacks`` is told once.
+        What its twin ``lacks`` is reported once.
         """
         if lacks:
             self._once(original, keys.REFLECTED_IN_PART, lacks)
@@ -450,7 +442,7 @@ class ReflectionReporter:
         last = self._last.pop(objects.key_of(original), None)
         if last and last[0] == objects.uid(original):
             message = f"{self._kind} reflected to {self._destination}"
-            self._tell(original, "Normal", SUCCESSFUL, message)
+            self._record(original, "Normal", SUCCESSFUL, message)
 
     def disabled(self, key: Key, original: Object | None, stay: NotReflected | None) -> None:
         """Say once why ``original`` has no twin; of what is protected, say nothing."""
@@ -463,4 +455,4 @@ class ReflectionReporter:
         said, key = (objects.uid(original), message), objects.key_of(original)
         if self._last.get(key) != said:
             self._last[key] = said
-            self._tell(original, "Normal", reason, message)
+            self._record(original, "Normal", reason, message)

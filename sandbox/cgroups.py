@@ -14,6 +14,8 @@ from typing import Final
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _SETTLE_S: Final = 20.0
+_WEIGHTS: Final = {"cpu.shares": 2048, "cpu.weight": 200}
+"""Twice what a group has: its pods share this, while other processes may be a group each."""
 _V2_CONTROLLERS: Final = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
 
 
@@ -35,6 +37,9 @@ def create(name: str) -> None:
             _enable(folder.parent, top)
             folder.mkdir(exist_ok=True)
             _inherit(folder)
+        for file, weight in _WEIGHTS.items():
+            if (group / file).exists():
+                (group / file).write_text(str(weight))
 
 
 def joins(name: str) -> list[Path]:

@@ -33,11 +33,15 @@ CHECKOUT: Final = Path(__file__).resolve().parents[1]
 DEFAULT: Final = ("rome", "milan")
 
 
+DIRECTORY: Final = CHECKOUT / os.environ.get("PYLIQO_SANDBOX", "")
+"""Another folder of the checkout has clusters of its own, of the same names, at the same time."""
+
+
 @dataclass(frozen=True)
 class Sandbox:
     """The clusters that belong to ``directory``; its state lies in ``.sandbox`` there."""
 
-    directory: Path = field(default=CHECKOUT)
+    directory: Path = field(default=DIRECTORY)
 
     @property
     def state(self) -> Path:

@@ -209,8 +209,8 @@ class Plane:
         self.start_apiserver()
 
     def stop(self) -> None:
-        """End both at once."""
-        for name in list(self._running):
+        """End both at once; the API server first, which would end its watches without an etcd."""
+        for name in reversed(list(self._running)):
             self._end(name, is_asked=False)
 
     def _start(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:

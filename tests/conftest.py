@@ -11,8 +11,7 @@ from asyncio import sslproto
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -33,6 +32,10 @@ from tests.journeys import three as third
 from tests.kube.running import Gate
 
 pytest_plugins = ["tests.shown"]
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what is to run beside it
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # or no process of a test is interrupted
 settings.register_profile(
     "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -48,7 +51,16 @@ CRD = Kind(
     namespaced=False,
 )
 
-BOUND_S = float(os.environ.get("PYLIQO_TEST_BOUND_S", "900"))
+N = TypeVar("N", bool, int, float, str)
+
+
+def size_of(variable: str, small: N, full: N) -> N:
+    """Return how large a test is: what ``variable`` says, else ``full`` in `make test-full`."""
+    return type(small)(os.environ.get(variable) or (full if IS_FULL else small))
+
+
+IS_FULL = os.environ.get("PYLIQO_FULL") == "1"
+BOUND_S = float(os.environ.get("PYLIQO_TEST_BOUND_S") or (36_000 if IS_FULL else 900))
 """How long a test with its fixtures may take: the longest takes 210 s. For full sizes more."""
 
 
@@ -120,10 +132,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 @pytest.fixture
 async def gate(plane: Plane) -> AsyncIterator[Gate]:
     """Yield an open way to the API server, which a test can break."""
-    gate = Gate(urlsplit(plane.server).port or 443)
-    await gate.open()
-    yield gate
-    await gate.shut()
+    async with Gate(plane.listening.port) as gate:
+        yield gate
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +170,20 @@ def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
+@pytest.fixture
+async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
+    """Yield a client of the API server of the whole run."""
+    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
+
+
+@pytest.fixture
+async def own_server(own_plane: Plane) -> AsyncIterator[ClusterClient]:
+    """Yield a client of the module's own."""
+    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
+        yield real
+
+
 @pytest.fixture(scope="session")
 def kubeconfigs() -> Iterator[Mapping[str, Path]]:
     """Start rome and milan unless they run, install this tree, peer them: once for the run.
@@ -173,9 +197,13 @@ def kubeconfigs() -> Iterator[Mapping[str, Path]]:
         sandbox.down()
 
 
+@pytest.hookimpl(tryfirst=True)  # before any is deselected by its marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests of three clusters come last, so that the third runs for them alone."""
-    items.sort(key=lambda item: "three_kubeconfigs" in getattr(item, "fixturenames", ()))
+    """Mark the tests of three clusters, and let them come last: the third runs for them alone."""
+    for item in items:
+        if "three_kubeconfigs" in getattr(item, "fixturenames", ()):
+            item.add_marker("three")
+    items.sort(key=lambda item: item.get_closest_marker("three") is not None)
 
 
 @pytest.fixture(scope="session")
@@ -210,8 +238,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     if request.param == "fake":
         yield FakeCluster(strict=True)
         return
-    request.getfixturevalue("crds")
-    plane: Plane = request.getfixturevalue("plane")
+    plane, _ = map(request.getfixturevalue, ("plane", "crds"))
     async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
         yield real
 

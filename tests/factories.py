@@ -1,9 +1,43 @@
 """Builders of Kubernetes objects for tests: valid for a real API server, overridden by keyword."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+@cache
+def table(name: str) -> Any:
+    """Return the rows in ``tests/tables/NAME.yaml``, in its order."""
+    text = (Path(__file__).parent / f"tables/{name}.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+def cases(names: str) -> Callable[[Test], Test]:
+    """Parametrize a test with its rows in the table of its package, such as ``webhook.yaml``.
+
+    They are there by its module and by its own name, both without ``test_``; by ids, where they
+    have some.
+    """
+
+    def parametrized(test: Test) -> Test:
+        package, module = test.__module__.split(".")[-2:]
+        rows = table(package)[module.removeprefix("test_")][test.__name__.removeprefix("test_")]
+        if isinstance(rows, dict):
+            is_one = "," not in names
+            rows = [pytest.param(*[row] if is_one else row, id=id_) for id_, row in rows.items()]
+        made: Test = pytest.mark.parametrize(names, rows)(test)
+        return made
+
+    return parametrized
 
 
 def made(kind: Kind, key: Key, **rest: Any) -> Object:
@@ -26,16 +60,50 @@ def namespace(name: str, **labels: str) -> Object:
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
 
 
-def offloading(namespace: str, annotations: dict[str, str] | None = None) -> Object:
+def offloading(namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     """Return a NamespaceOffloading."""
     key = Key(namespace, keys.OFFLOADING_NAME)
     metadata = {"annotations": annotations or {}}
-    return made(keys.NAMESPACE_OFFLOADING, key, metadata=metadata, spec={})
+    return made(keys.NAMESPACE_OFFLOADING, key, metadata=metadata, spec=spec)
+
+
+def namespace_map(key: Key, *, is_replica: bool = False, **rest: Any) -> Object:
+    """Return a NamespaceMap, by its own cluster's controllers or by the replicator of another."""
+    labels = {
+        keys.REMOTE_CLUSTER_ID: "milan",
+        keys.REPLICATION: str(not is_replica).lower(),
+    }
+    return named(keys.NAMESPACE_MAP, key, **{"metadata": {"labels": labels}, "spec": {}, **rest})
+
+
+def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:
+    """Return a condition of a status."""
+    return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
 def node(name: str = "node", **rest: Any) -> Object:
     """Return a Node."""
     return named(keys.NODE, Key("", name), **rest)
+
+
+def virtual_node(name: str = "milan", cluster_id: str = "milan") -> Object:
+    """Return the Node of a VirtualNode."""
+    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: cluster_id}
+    return node(name, metadata={"labels": labels})
+
+
+def claim(namespace: str = "default", name: str = "data", *, node: str = "", **rest: Any) -> Object:
+    """Return a claim of our storage class; with ``node``, that its first pod goes there."""
+    asked = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: node}
+    metadata = {"annotations": asked if node else {}, **rest.pop("metadata", {})}
+    spec = {
+        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        **rest,
+    }
+    key = Key(namespace, name)
+    return named(keys.PERSISTENT_VOLUME_CLAIM, key, metadata=metadata, spec=spec)
 
 
 def pod_spec(image: str = "nginx", **rest: Any) -> Object:

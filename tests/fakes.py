@@ -20,7 +20,7 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, finalizers, key_of, labels, named
 from kube import clock as clock_
 from kube import errors
-from kube.cluster import SHARED, Event, Listing, Selection
+from kube.cluster import SHARED, Cluster, Event, Listing, Selection
 from kube.slim import Version
 from kube.untrusted import decode
 from tests import ownership
@@ -68,6 +68,16 @@ class _Failure:
     kind: Kind | None
     times: int
     is_after: bool
+
+
+class Through:
+    """A cluster of which a subclass changes some calls."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
 
 
 class FakeCluster:

@@ -28,7 +28,7 @@ _BOUNDS: Final = {
 }
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """One field, such as ``spec.labels``; ``[]`` follows a list, ``.*`` a mapping."""
 
     path: str
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     rules: str
 
 
-def rows(schema: dict[str, Any], path: str = "") -> Iterator[Row]:
+def field_rows(schema: dict[str, Any], path: str = "") -> Iterator[FieldRow]:
     """Yield the fields below ``schema``, each before those inside it.
 
     Those of Kubernetes' own types, such as a toleration, are not shown.
@@ -50,9 +50,11 @@ def rows(schema: dict[str, Any], path: str = "") -> Iterator[Row]:
         type_, inner, suffix = _shape(field)
         if here not in _PARTS:
             meaning = field.get("description") or inner.get("description") or ""
-            yield Row(here, type_, meaning, _rules(field, is_required=name in required))
+            yield FieldRow(
+                here, type_, meaning, _rules_of_field(field, is_required=name in required)
+            )
         if _is_told(inner):
-            yield from rows(inner, f"{here}{suffix}")
+            yield from field_rows(inner, f"{here}{suffix}")
 
 
 def _is_told(schema: dict[str, Any]) -> bool:
@@ -74,7 +76,7 @@ def _shape(field: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
     return str(field.get("type", "any")), field, ""
 
 
-def _rules(field: dict[str, Any], *, is_required: bool) -> str:
+def _rules_of_field(field: dict[str, Any], *, is_required: bool) -> str:
     said = ["required"] if is_required else []
     if "default" in field:
         said.append(f"default `{json.dumps(field['default'])}`")
@@ -96,7 +98,7 @@ def _pages() -> Iterator[str]:
         yield f"`{spec['group']}/{version['name']}`, {scope}{', short ' + short if short else ''}."
         yield from ("", *textwrap.wrap(_cell(schema["description"]), 120), "")
         yield from ("| field | type | meaning | rules |", "| --- | --- | --- | --- |")
-        for row in rows(schema):
+        for row in field_rows(schema):
             cells = (f"`{row.path}`", row.type_, _cell(row.meaning), _cell(row.rules))
             yield f"| {' | '.join(cells)} |"
 
@@ -105,10 +107,10 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def written(text: str) -> str:
+def written_fields(text: str) -> str:
     """Return ``text`` with the tables behind their mark."""
     return made.between(text, MARK, "\n".join(_pages()).strip())
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_fields))

@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from pathlib import Path
 from typing import Final
 
-REQUESTS: Final = int(os.environ.get("PYLIQO_FUZZ", "300"))
+from tests.conftest import size_of
+
+REQUESTS: Final = size_of("PYLIQO_FUZZ", 100, 2000)
 CONNECTIONS: Final = 500
 MORE_MIB: Final = 100
 """By so much a server of about 90 MiB may grow while it answers: 200 is what it may have."""
@@ -52,7 +54,7 @@ _ASKED: Final = (
 
 
 @contextlib.asynccontextmanager
-async def held(port: int) -> AsyncIterator[None]:
+async def held_connections(port: int) -> AsyncIterator[None]:
     """Hold connections of one address that is not ours: silent, half a handshake, half a head."""
     writers = []
     context = ssl._create_unverified_context()  # noqa: S323, SLF001  # nobody is trusted here
@@ -123,7 +125,7 @@ async def answers(
     try:
         for one in sent:
             began = time.monotonic()
-            yield await answer(port, tls, one)
+            yield await answer_at(port, tls, one)
             slowest_s = max(slowest_s, time.monotonic() - began)
             most = max(most, _resident_mib())
     finally:
@@ -137,7 +139,7 @@ def _resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-async def answer(port: int, tls: ssl.SSLContext | None, sent: bytes) -> tuple[int, bytes]:
+async def answer_at(port: int, tls: ssl.SSLContext | None, sent: bytes) -> tuple[int, bytes]:
     """Return the status and all of the answer; 0 where the connection is closed without one."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     said = b""

@@ -27,7 +27,7 @@ SECTIONS: Final = {
 _TITLE: Final = re.compile(r"# (.+?) -{3,}")
 
 
-class Row(NamedTuple):
+class KeyRow(NamedTuple):
     """One key, such as ``liqo.io/type``."""
 
     section: str
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     meaning: str
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[KeyRow]:
     """Yield the keys of the domains ``liqo.io`` and ``pyliqo.io``, in their order.
 
     Raises:
@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
         is_told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
         assert is_told, f"{key}: say beneath it on what it stands, and what it means"
         assert isinstance(after, ast.Expr)
-        yield Row(section, key, " ".join(str(ast.literal_eval(after.value)).split()))
+        yield KeyRow(section, key, " ".join(str(ast.literal_eval(after.value)).split()))
 
 
 def _section(above: list[str]) -> str:
@@ -69,10 +69,10 @@ def _table() -> Iterator[str]:
                 yield f"| `{row.key}` | {row.meaning.replace('``', '`')} |"
 
 
-def written(text: str) -> str:
+def written_keys(text: str) -> str:
     """Return ``text`` with the tables behind their mark."""
     return made.between(text, MARK, "\n".join(_table()).strip())
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_keys))

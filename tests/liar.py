@@ -61,7 +61,7 @@ class Liar(Toll):
             self._open.add(request.transport)
         if self.attack is not None:
             with contextlib.suppress(ConnectionError):
-                found = await self.attack(self, request, toll.call(request))
+                found = await self.attack(self, request, toll.call_of(request))
                 if found is not None:
                     return found
         try:
@@ -111,7 +111,7 @@ def _is_gone(request: web.Request) -> bool:
 
 
 @contextlib.contextmanager
-def before(plane: Plane) -> Iterator[Liar]:
+def liar_before(plane: Plane) -> Iterator[Liar]:
     """Let a liar stand before ``plane``, in a thread of its own."""
     liar, started, over = Liar(plane), threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()

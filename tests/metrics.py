@@ -18,7 +18,7 @@ REGISTERING: Final = (certs.rotation, kubelet.api.streams, kubelet.pods.report, 
 """Modules that register metrics when they are imported."""
 
 
-def known() -> dict[str, Metric]:
+def families() -> dict[str, Metric]:
     """Return all metrics by the name of their family."""
     return {found.name: found for found in REGISTRY.collect()}
 
@@ -26,20 +26,20 @@ def known() -> dict[str, Metric]:
 def series() -> set[str]:
     """Return the names of all series that the metrics make."""
     endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-    return {name + end for name, found in known().items() for end in endings[found.type]}
+    return {name + end for name, found in families().items() for end in endings[found.type]}
 
 
-def _rows() -> Iterator[str]:
-    for name, found in sorted(known().items()):
+def _metric_rows() -> Iterator[str]:
+    for name, found in sorted(families().items()):
         shown = f"{name}_total" if found.type == "counter" else name
         yield f"| `{shown}` | {found.type} | {found.documentation} |"
 
 
-def written(text: str) -> str:
+def written_metrics(text: str) -> str:
     """Return ``text`` with the table behind its mark."""
-    rows = "\n".join(["| metric | type | meaning |", "| --- | --- | --- |", *_rows()])
+    rows = "\n".join(["| metric | type | meaning |", "| --- | --- | --- |", *_metric_rows()])
     return made.between(text, MARK, rows)
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_metrics))

@@ -18,7 +18,7 @@ NAMED: Final = re.compile(r"`(tests/[^`]+::test_[^`]+)`")
 
 
 @dataclass(frozen=True)
-class Row:
+class Promise:
     """A promise, where it is shown, by what, and what that leaves out."""
 
     name: str
@@ -34,7 +34,7 @@ class Row:
         return NAMED.findall(self.shown_by)
 
 
-def rows(text: str | None = None) -> Iterator[Row]:
+def rows(text: str | None = None) -> Iterator[Promise]:
     """Yield the rows of all tables.
 
     Raises:
@@ -44,7 +44,7 @@ def rows(text: str | None = None) -> Iterator[Row]:
         if re.match(r"\| (S\d|PP|C|A|SEC|F|W|L)-", line):
             cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
             try:
-                yield Row(*cells)
+                yield Promise(*cells)
             except TypeError:
                 raise ValueError(f"{cells[0]}: {len(cells)} cells instead of 6") from None
 

@@ -117,10 +117,7 @@ def targets(pods: Iterable[Object], port: str) -> list[dict[str, Any]]:
     return [
         {
             "targets": [f"{pod['status']['podIP']}:{open_port['containerPort']}"],
-            "labels": {
-                "namespace": pod["metadata"]["namespace"],
-                "pod": pod["metadata"]["name"],
-            },
+            "labels": {"namespace": pod["metadata"]["namespace"], "pod": pod["metadata"]["name"]},
         }
         for pod in pods
         if pod["status"].get("podIP") and not objects.is_terminating(pod)

@@ -110,10 +110,10 @@ def _of(rule: dict[str, Any]) -> str:
     return f"{what} called {names}" if names else what
 
 
-def written(text: str) -> str:
+def written_rights(text: str) -> str:
     """Return ``text`` with the tables behind their mark."""
     return made.between(text, MARK, "\n".join(_page()).strip())
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_rights))

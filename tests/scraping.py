@@ -9,7 +9,7 @@ from apis import keys
 from apis.objects import Key, named
 from kube.cluster import Cluster
 from tests.controllers.support import ensure_namespace
-from tests.kubelet.sites import eventually
+from tests.kube.running import until_so
 from tests.manifests import documents
 
 PATIENCE_S: Final = 120.0
@@ -57,7 +57,7 @@ async def reader(cluster: Cluster) -> str:
         answer = await cluster.create(keys.SUBJECT_ACCESS_REVIEW, review)
         return answer["status"]["allowed"] is True
 
-    await eventually(is_allowed)
+    await until_so(is_allowed)
     return await token(cluster, account)
 
 

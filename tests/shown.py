@@ -107,7 +107,7 @@ def report(named: Iterable[str], cases: Cases) -> tuple[list[str], list[str]]:
     return lines, wrong
 
 
-def rows_that_lack(rows: Iterable[parity.Row], wrong: Sequence[str]) -> Iterator[str]:
+def rows_that_lack(rows: Iterable[parity.Promise], wrong: Sequence[str]) -> Iterator[str]:
     """Yield the names of the rows whose tests are among those of ``wrong``."""
     for row in rows:
         if any(line.endswith(f": {test}") for test in row.tests for line in wrong):

@@ -48,11 +48,7 @@ async def _sign(cluster: Cluster, key: Key, request: Object, ca: Keypair, now: d
         return
     lifetime = dt.timedelta(seconds=request["spec"]["expirationSeconds"])
     signed = pki.sign(
-        ca,
-        base64.b64decode(request["spec"]["request"]),
-        client=True,
-        now=now,
-        lifetime=lifetime,
+        ca, base64.b64decode(request["spec"]["request"]), client=True, now=now, lifetime=lifetime
     )
     changes = {"certificate": base64.b64encode(signed).decode()}
     await cluster.patch_status(keys.CERTIFICATE_SIGNING_REQUEST, key, changes)

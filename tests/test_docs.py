@@ -1,5 +1,6 @@
 """What the documents name is there: files, commands, flags of commands."""
 
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from kube.untrusted import decode, schemas
 from kubelet import namespaces
 from kubelet.api import usage
 from kubelet.pods import apiserver
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 from reflector import informers
 from webhook import app, worker
 from webhook.rules import namespaceoffloadings, pods
@@ -34,18 +35,13 @@ PAGES: Final = sorted(
     ]
 )  # fmt: skip
 
+ALL: Final = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+CODE: Final = "(?:apis|certs|controllers|kube|kubelet|liqoctl|reflector|sandbox|tests|webhook)"
+
 
 def quoted(text: str) -> Iterator[str]:
     for found in re.finditer(r"`([^`\n]+)`|^ *(liqoctl [^#\n]*)", text, re.MULTILINE):
         yield (found[1] or found[2]).strip()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_files_that_it_names_are_there(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for name in quoted(text):
-        if re.fullmatch(r"(docs|manifests|charts)/[\w./-]+", name):
-            assert (ROOT / name).exists(), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -66,6 +62,20 @@ def test_commands_that_it_names_are_there_with_their_flags(page: Path) -> None:
                     assert word.partition("=")[0] in flags, line
 
 
+def is_in_tree(name: str) -> bool:
+    if "/" in name:
+        return any(ROOT.glob(name)) or ROOT.joinpath(f"{name}.py").exists()
+    return any(ROOT.rglob(name)) if name.endswith(".py") else bool(pkgutil.resolve_name(name))
+
+
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_code_that_it_names_are_there(page: Path) -> None:
+    dotted = "" if page.name == "values.md" else rf"|{CODE}(?:\.\w+)+"  # its keys look the same
+    path = rf"(?:{CODE}|bench|charts|docs|manifests)/[\w./*-]+"
+    named = re.findall(rf"`({path}|\w+\.py{dotted})(?:::\w+|\(\))?`", page.read_text("utf-8"))
+    assert [name for name in named if not is_in_tree(name)] == []
+
+
 def test_lines_of_prose_are_not_too_long() -> None:
     for page in PAGES:
         if page.name != "README.md":
@@ -76,7 +86,7 @@ def test_lines_of_prose_are_not_too_long() -> None:
 BOUNDS: Final = {
     "items of a list": (schemas.MOST,),
     "objects and lists inside": (decode.MAX_PARTS,),
-    "bytes of the metrics": (usage.MOST_BYTES,),
+    "bytes of the metrics of its pods": (usage.MOST_BYTES,),
     "samples of metrics": (usage.MOST_OF_CONTAINER, usage.MOST_OF_POD),
     "what the virtual kubelet keeps": (namespaces.MOST_BYTES,),
     "what the reflector keeps": (informers.MOST_BYTES, slim.KEPT_WHOLE),

@@ -27,8 +27,8 @@ def named(text: str) -> set[str]:
 def test_every_metric_has_our_prefix_and_is_in_the_docs() -> None:
     page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
 
-    assert all(name.startswith("pyliqo_") for name in metrics.known())
-    assert metrics.written(page) == page
+    assert all(name.startswith("pyliqo_") for name in metrics.families())
+    assert metrics.written_metrics(page) == page
 
 
 def test_alerts_ask_for_metrics_that_are_registered_and_have_a_page() -> None:
@@ -42,7 +42,7 @@ def test_alerts_ask_for_metrics_that_are_registered_and_have_a_page() -> None:
         page = (ROOT / rule["annotations"]["runbook"]).read_text(encoding="utf-8")
         assert f"`{rule['expr']}`" in page
         assert "## What to do" in page
-        assert named(page) <= metrics.series() | set(metrics.known())
+        assert named(page) <= metrics.series() | set(metrics.families())
 
 
 def test_boards_show_metrics_that_are_registered() -> None:

@@ -55,6 +55,40 @@ def test_the_locks_pin_by_hash_and_name_no_index(lock: str) -> None:
     assert not [line for line in lines if "://" in line or line.startswith("--")]
 
 
+IMPORTS = (
+    "import sys, {}\nfor name, module in sys.modules.items():"
+    " getattr(module, '__file__', None) and print(name.partition('.')[0])"
+)
+BACKPORTED = {"typing_extensions"}
+"""Python's own, in the versions that some package is written for."""
+
+
+def rows_of(page: str, first_column: str) -> list[list[str]]:
+    """Return the rows of the table of ``docs/<page>`` whose header begins with a column."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    table = text.partition(f"| {first_column} |")[2].partition("\n\n")[0]
+    return [
+        [cell.strip(" `") for cell in row.strip("|").split("|")] for row in table.splitlines()[2:]
+    ]
+
+
+def test_each_process_imports_the_packages_of_which_a_page_says_for_what() -> None:
+    brings = {
+        package: {package, *more.split(", ")}
+        for package, _, more in rows_of("performance.md", "package")
+    }
+    own = {*sys.stdlib_module_names, *PACKAGES, *BACKPORTED}
+    said, found = {}, {}
+    for modules, _, _, packages in rows_of("performance.md", "modules"):
+        ran = subprocess.run(
+            [sys.executable, "-c", IMPORTS.format(modules)],
+            capture_output=True, check=True, text=True,
+        )  # fmt: skip
+        said[modules] = set[str]().union(*(brings[one] for one in packages.split(", "))) - {"-"}
+        found[modules] = {one for one in ran.stdout.split() if one[0] != "_"} - own
+    assert found == said
+
+
 PACKED = ("manifests/**/*.yaml", "liqoctl/page/*")
 
 

@@ -27,7 +27,7 @@ HOUR: Final = 60
 """Minutes: a sample is taken each."""
 
 
-class Case(NamedTuple):
+class AlertCase(NamedTuple):
     """Series by their text, and their values in promtool's notation: of trouble, and of none."""
 
     alert: str
@@ -55,44 +55,44 @@ def reviews(le_half: float) -> dict[str, str]:
 
 
 CASES: Final = (
-    Case(
+    AlertCase(
         "PyliqoCertificateEnds",
         {"pyliqo_webhook_certificate_expiry_timestamp_seconds": still(8 * DAY)},
         {"pyliqo_webhook_certificate_expiry_timestamp_seconds": still(30 * DAY)},
         {},
     ),
-    Case(
+    AlertCase(
         "PyliqoWebhookDenies",
         {'pyliqo_webhook_reviews_total{verdict="unavailable"}': rising(60)},
         {'pyliqo_webhook_reviews_total{verdict="denied"}': rising(60)},
         {},
     ),
-    Case("PyliqoWebhookSlow", reviews(0), reviews(60), {"path": "/mutate/pod"}),
-    Case(
+    AlertCase("PyliqoWebhookSlow", reviews(0), reviews(60), {"path": "/mutate/pod"}),
+    AlertCase(
         "PyliqoNoLeader",
         {'pyliqo_leader{lease="a",pod="1"}': still(0), 'pyliqo_leader{lease="b"}': still(1)},
         {'pyliqo_leader{lease="a",pod="1"}': still(0), 'pyliqo_leader{lease="a"}': still(1)},
         {"lease": "a"},
     ),
-    Case(
+    AlertCase(
         "PyliqoQueueStuck",
         {'pyliqo_queue_oldest_seconds{queue="tenant"}': still(400)},
         {'pyliqo_queue_oldest_seconds{queue="tenant"}': still(200)},
         {"queue": "tenant"},
     ),
-    Case(
+    AlertCase(
         "PyliqoReconcileErrors",
         {'pyliqo_reconciles_total{controller="tenant",outcome="error"}': rising(6)},
         {'pyliqo_reconciles_total{controller="tenant",outcome="busy"}': rising(6)},
         {"controller": "tenant"},
     ),
-    Case(
+    AlertCase(
         "PyliqoApiServerUnreachable",
         {'pyliqo_requests_total{code="0",pod="web"}': rising(60)},
         {'pyliqo_requests_total{code="500",pod="web"}': rising(60)},
         {"pod": "web"},
     ),
-    Case(
+    AlertCase(
         "PyliqoWatchSilent",
         {'pyliqo_informer_last_sign_of_life_timestamp_seconds{resource="pods"}': still(0)},
         {'pyliqo_informer_last_sign_of_life_timestamp_seconds{resource="pods"}': rising(60)},
@@ -124,7 +124,7 @@ def test_there_is_a_case_of_each_alert() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
-def test_each_alert_fires_in_trouble_and_not_else(case: Case, rule_file: Path) -> None:
+def test_each_alert_fires_in_trouble_and_not_else(case: AlertCase, rule_file: Path) -> None:
     [rule] = [one for one in rules() if one["alert"] == case.alert]
     labels = {**case.labels, **rule["labels"]}
     fires = {"exp_labels": labels, "exp_annotations": rule["annotations"]}
@@ -135,7 +135,7 @@ def test_each_alert_fires_in_trouble_and_not_else(case: Case, rule_file: Path) -
     promtool("test", "rules", file)
 
 
-def _test(case: Case, series: dict[str, str], alerts: list[Any]) -> dict[str, Any]:
+def _test(case: AlertCase, series: dict[str, str], alerts: list[Any]) -> dict[str, Any]:
     given = [{"series": name, "values": values} for name, values in series.items()]
     asked = {"eval_time": "45m", "alertname": case.alert, "exp_alerts": alerts}
     return {"interval": "1m", "input_series": given, "alert_rule_test": [asked]}

@@ -15,7 +15,7 @@ from tests import parity
 README: Final = (parity.ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> Iterator[str]:
+def fenced_blocks(language: str) -> Iterator[str]:
     """Yield the fenced blocks in ``language``."""
     for found in re.finditer(
         rf"^( *)```{language}\n(.*?)^\1```$", README, re.DOTALL | re.MULTILINE
@@ -25,7 +25,7 @@ def blocks(language: str) -> Iterator[str]:
 
 def typed(*start: str) -> Iterator[list[str]]:
     """Yield the commands that begin with the words ``start``."""
-    for block in blocks("sh"):
+    for block in fenced_blocks("sh"):
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
             if words[: len(start)] == list(start):
@@ -33,7 +33,7 @@ def typed(*start: str) -> Iterator[list[str]]:
 
 
 def test_the_cluster_that_its_manifest_selects_was_labelled_by_an_earlier_step() -> None:
-    (manifest,) = blocks("yaml")
+    (manifest,) = fenced_blocks("yaml")
     provider = next(words for words in typed("liqoctl", "install") if "milan" in words)
     given = provider[provider.index("--cluster-labels") + 1]
     labels = dict(pair.split("=") for pair in given.split(","))

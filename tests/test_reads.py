@@ -39,7 +39,7 @@ def reads(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.func.attr, node.lineno
 
 
-def found() -> dict[tuple[str, str], list[int]]:
+def reads_by_file() -> dict[tuple[str, str], list[int]]:
     there: dict[tuple[str, str], list[int]] = {}
     for package in PACKAGES:
         for file in sorted((ROOT / package).rglob("*.py")):
@@ -50,12 +50,12 @@ def found() -> dict[tuple[str, str], list[int]]:
 
 
 def test_no_answer_is_read_without_a_bound() -> None:
-    others = {where: lines for where, lines in found().items() if where not in EXCEPTIONS}
+    others = {where: lines for where, lines in reads_by_file().items() if where not in EXCEPTIONS}
     assert not others, f"read them by wire.whole(answer, most=...): {others}"
 
 
 def test_each_exception_is_still_needed() -> None:
-    assert set(EXCEPTIONS) <= set(found())
+    assert set(EXCEPTIONS) <= set(reads_by_file())
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def make(target: str, *variables: str) -> None:
     subprocess.run(command, cwd=ROOT, env=env, check=True)
 
 
-def run(liqoctl: Path, home: Path, *args: str) -> str:
+def output_of(liqoctl: Path, home: Path, *args: str) -> str:
     env = {"PATH": f"{BARE}{os.pathsep}/usr/bin:/bin", "HOME": str(home)}
     return subprocess.check_output([liqoctl, *args], env=env, text=True)
 
@@ -48,10 +48,10 @@ def test_it_needs_no_packages_and_reaches_a_cluster(
 ) -> None:
     bare = [str(BARE / "python3"), "-I", "-c", "import aiohttp"]
     assert subprocess.run(bare, capture_output=True, check=False).returncode
-    assert run(liqoctl, tmp_path, "--version").startswith("liqoctl ")
-    assert "kind: CustomResourceDefinition" in run(liqoctl, tmp_path, "install", "-o", "yaml")
+    assert output_of(liqoctl, tmp_path, "--version").startswith("liqoctl ")
+    assert "kind: CustomResourceDefinition" in output_of(liqoctl, tmp_path, "install", "-o", "yaml")
     where = f"--kubeconfig={plane.kubeconfig}"
-    assert "NAME" in run(liqoctl, tmp_path, where, "get", "virtualnode", "-o", "wide")
+    assert "NAME" in output_of(liqoctl, tmp_path, where, "get", "virtualnode", "-o", "wide")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="images are built by root")

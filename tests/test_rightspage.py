@@ -11,7 +11,7 @@ PAGE: Final = Path(__file__).parent.parent / "docs/rights.md"
 
 def test_every_right_is_in_the_docs() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert rightspage.written(page) == page
+    assert rightspage.written_rights(page) == page
 
 
 def test_every_right_says_why() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import parity, shown
+from tests import factories, parity, shown
 
 NAMED = "tests/kube/test_a.py::test_it"
 OUTSIDE = "tests/peering/test_liqo.py::test_it"
@@ -26,16 +26,7 @@ def test_every_case_of_a_test_counts(cases: dict[str, str], verdict: str) -> Non
     assert shown.verdict(NAMED, cases) == verdict
 
 
-@pytest.mark.parametrize(
-    ("cases", "is_wrong"),
-    [
-        ({NAMED: "passed"}, False),
-        ({NAMED: "failed"}, True),
-        ({NAMED: "skipped: no root"}, True),
-        ({f"{NAMED}_too": "passed"}, True),
-        ({}, True),
-    ],
-)
+@factories.cases("cases, is_wrong")
 def test_what_did_not_run_and_pass_is_an_error(cases: dict[str, str], *, is_wrong: bool) -> None:
     _, wrong = shown.report([NAMED], cases)
 

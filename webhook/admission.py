@@ -6,15 +6,17 @@ Source: Kubernetes, "Dynamic Admission Control"; docs/parity.md A-2 to A-9; SEC-
 
 import base64
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from apis.objects import Kind, Object
+from apis.objects import Key, Kind, Object
 from apis.validation import DeniedError
 from webhook import strictjson
+
+T = TypeVar("T")
 
 API_VERSION: Final = "admission.k8s.io/v1"
 MAX_MESSAGE: Final = 256
@@ -84,13 +86,51 @@ Handler: TypeAlias = Callable[[Request], Admitted]
 """Admits (a validator without a patch) or raises DeniedError."""
 
 
+class Lookup(Protocol):
+    """All that admission may do with a cluster: look. Sync, because Flask's views are."""
+
+    def cached(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object, None where only the server can tell."""
+        ...
+
+    def get(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object, asked of the server when the cache has none; raise KubeError."""
+        ...
+
+    def all(self, kind: Kind) -> Mapping[Key, Object]:
+        """Return all cached objects of ``kind``; KubeError before the first list."""
+        ...
+
+    def get_live(self, kind: Kind, key: Key) -> Object | None:
+        """Return the object as the server has it now; raise KubeError."""
+        ...
+
+    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
+        """Return all objects of ``kind`` as the server has them now; raise KubeError."""
+        ...
+
+    def select_live(
+        self, kind: Kind, shape: type[T], namespace: str = "", fields: str = ""
+    ) -> Mapping[Key, T]:
+        """Return the ``shape`` of what is selected as the server has it now; raise KubeError."""
+        ...
+
+    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
+        """Whether who sent ``request`` may get ``kind`` there; not if nobody says so in time."""
+        ...
+
+    def within(self, seconds: float) -> "Lookup":
+        """Return a Lookup that gives up ``seconds`` from now."""
+        ...
+
+
 @dataclass(frozen=True)
 class WebhookHandler:
     """A handler and what it is for: anything else that arrives there is refused, never guessed."""
 
     kind: Kind
     operations: frozenset[str]
-    handler: Handler
+    handle: Handler
     subresources: tuple[str, ...] = ("",)
     """Empty is the object itself."""
     waits: Callable[[str], bool] = lambda _namespace: True
@@ -136,17 +176,17 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Sent
 
 
-def answer(request: Request, judge: WebhookHandler) -> Object:
+def answer(request: Request, handler: WebhookHandler) -> Object:
     """Return the AdmissionReview that answers ``request``.
 
     Raises:
         MalformedError: it lacks its object.
     """
     try:
-        expect(request, judge)
-        admitted = judge.handler(request)
+        expect(request, handler)
+        admitted = handler.handle(request)
     except DeniedError as denied:
-        return _answer({"uid": request.uid, **_refusal(denied, about(request, judge.kind))})
+        return _answer({"uid": request.uid, **_refusal(denied, about(request, handler.kind))})
     except MalformedError as malformed:
         raise MalformedError(str(malformed), uid=request.uid) from malformed
     return _answer({"uid": request.uid, **_admission(admitted)})
@@ -219,22 +259,24 @@ def _request(sent: _Sent, budget_s: float) -> Request:
     )
 
 
-def expect(request: Request, judge: WebhookHandler) -> None:
-    """Check that ``request`` is one that ``judge`` is for, and whole.
+def expect(request: Request, handler: WebhookHandler) -> None:
+    """Check that ``request`` is one that ``handler`` is for, and whole.
 
     Raises:
         DeniedError: it is for another.
         MalformedError: it lacks its object.
     """
-    is_kind = (request.resource, request.version) == (judge.kind.resource, judge.kind.version)
-    if not is_kind or request.subresource not in judge.subresources:
+    is_kind = (request.resource, request.version) == (handler.kind.resource, handler.kind.version)
+    if not is_kind or request.subresource not in handler.subresources:
         shown = named(request.resource, request.subresource)
-        judged = " and ".join(named(judge.kind.resource, part) for part in judge.subresources)
-        message = f"this webhook judges {judged} {judge.kind.version}, not {shown} "
+        expected = " and ".join(named(handler.kind.resource, part) for part in handler.subresources)
+        message = f"this webhook judges {expected} {handler.kind.version}, not {shown} "
         raise DeniedError(f"{message}{request.version}: correct its configuration", code=400)
-    if request.operation not in judge.operations:
-        judged = " and ".join(sorted(judge.operations))
-        message = f"this webhook judges {judged} of {judge.kind.resource}, not {request.operation}"
+    if request.operation not in handler.operations:
+        expected = " and ".join(sorted(handler.operations))
+        message = (
+            f"this webhook judges {expected} of {handler.kind.resource}, not {request.operation}"
+        )
         raise DeniedError(f"{message}: correct its configuration", code=400)
     if request.operation in (_CREATE, _UPDATE) and not request.object:
         raise MalformedError(f"{request.operation} without an object")
@@ -378,6 +420,23 @@ class _Metadata(msgspec.Struct, rename="camel"):
 class _Object(msgspec.Struct):
     metadata: _Metadata
     spec: dict[str, Any] | None = None
+
+
+class _Requirement(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _NodeRequirements(msgspec.Struct, rename="camel"):
+    match_expressions: list[_Requirement] | None = None
+    match_fields: list[_Requirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, rename="camel"):
+    """A NodeSelector of Kubernetes: a pod has one, and a NamespaceOffloading."""
+
+    node_selector_terms: list[_NodeRequirements] | None = None
 
 
 def check_object(obj: Object, kind: str) -> None:

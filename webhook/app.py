@@ -7,7 +7,9 @@ means is the failure policy of the webhook configuration.
 import contextlib
 import functools
 import hmac
+import inspect
 import logging
+import pkgutil
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +20,6 @@ from wsgiref.types import WSGIEnvironment
 import flask
 import msgspec
 import werkzeug.exceptions
-from flask.sessions import NullSession, SessionInterface
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.http import parse_options_header
@@ -29,10 +30,11 @@ from apis.objects import Object
 from kube import authz
 from kube import metrics as kube_metrics
 from kube.errors import KubeError, NotReachableError
-from webhook import admission, handlers, webhooks
-from webhook.admission import Handler, MalformedError, WebhookHandler
-from webhook.handlers import Labels, Lookup
+from webhook import admission
+from webhook.admission import Admitted, Lookup, MalformedError, Request, WebhookHandler
+from webhook.handlers import Labels
 from webhook.metrics import Reviewed
+from webhook.webhooks import WEBHOOKS, Row
 
 
 @dataclass(frozen=True)
@@ -48,61 +50,16 @@ class AppAccess:
     """What ends the path of the one review that may write; empty lets nobody in."""
 
 
-class ReviewResponse(flask.Response):
-    """A response whose body is all there, and whose headers are right as they are."""
-
-    automatically_set_content_length = False  # anybody who serves the app knows it
-
-    def get_wsgi_response(
-        self, _environ: WSGIEnvironment
-    ) -> tuple[Iterable[bytes], str, list[tuple[str, str]]]:
-        """Return body, status and headers."""
-        return self.iter_encoded(), self.status, self.headers.to_wsgi_list()
-
-
-class NoSession(SessionInterface):
-    """Nobody who comes here is known by a cookie."""
-
-    _NONE: Final = NullSession()
-
-    def open_session(self, _app: flask.Flask, _request: flask.Request) -> NullSession:
-        """Return the session of everybody, which cannot be written to."""
-        return self._NONE
-
-
 class App(flask.Flask):
-    """A Flask app as lean as this one may be: no sessions, no hooks.
-
-    What Flask looks for at each request, and never finds here, costs as much as a judgement.
-    """
-
-    response_class = ReviewResponse
-    session_interface = NoSession()
+    """A Flask app of which each route has one method and no host."""
 
     @functools.lru_cache(maxsize=64)  # noqa: B019  # there is one app
     def _at(self, method: str, path: str) -> MapAdapter:
         return self.url_map.bind("", path_info=path, default_method=method)
 
     def create_url_adapter(self, request: flask.Request | None) -> MapAdapter | None:
-        """Return what finds the route: by method and path alone, since no host has others."""
+        """Return what finds the route; Flask's own costs a tenth of a review."""
         return None if request is None else self._at(request.method, request.path)
-
-    def preprocess_request(self) -> None:
-        """Do nothing: there are no hooks."""
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``func``: no view is a coroutine."""
-        return func
-
-    def do_teardown_request(self, _error: BaseException | None = None) -> None:
-        """Do nothing: there are no hooks."""
-
-    def do_teardown_appcontext(self, _error: BaseException | None = None) -> None:
-        """Do nothing: there are no hooks."""
-
-    def process_response(self, response: flask.Response) -> flask.Response:
-        """Return ``response``: there are no hooks, and no session to save."""
-        return response
 
 
 def webhook_handlers(
@@ -110,49 +67,34 @@ def webhook_handlers(
     label: Labels | None = None,
     *,
     is_enforced: bool = False,
+    rows: Iterable[Row] = WEBHOOKS,
 ) -> Mapping[str, WebhookHandler]:
     """Return who answers at which path; webhook configurations name these paths.
 
     Without ``label`` labelling namespaces is left to the controllers.
     """
-    partial = functools.partial
-    pod = partial(handlers.mutate_pod, lookup)
-    final = partial(handlers.validate_pod, lookup)
-    offloading = partial(handlers.validate_namespace_offloading, lookup)
-    fill_shadow = partial(handlers.mutate_shadow_pod, is_enforced=is_enforced)
-    shadow = partial(handlers.validate_shadow_pod, lookup, is_enforced=is_enforced)
-    unknown = partial(handlers.needs_the_server, lookup)
-    strange = partial(handlers.knows_no_twin, lookup)
-    answers: dict[str, tuple[Handler, Callable[[str], bool]]] = {
-        "/mutate/pod": (pod, unknown),
-        "/mutate/pod/update": (partial(handlers.mutate_pod_update, lookup), unknown),
-        "/mutate/daemonsets": (handlers.mutate_daemon_set, _never),
-        "/mutate/foreign-cluster": (handlers.mutate_foreign_cluster, _never),
-        "/mutate/resourceslices": (handlers.mutate_resource_slice, _never),
-        "/mutate/shadowpods": (fill_shadow, _never),
-        "/mutate/tenants": (handlers.mutate_tenant, _never),
-        "/mutate/virtualnodes": (partial(handlers.mutate_virtual_node, lookup), _always),
-        "/validate/namespace-offloading": (offloading, _always),
-        "/validate/pod": (final, unknown),
-        "/validate/pod/binding": (
-            partial(handlers.validate_binding, lookup),
-            _always,
-        ),
-        "/validate/pod/connection": (partial(handlers.validate_pod_connection, lookup), _always),
-        "/validate/resourceslices": (partial(handlers.validate_resource_slice, lookup), _always),
-        "/validate/shadowpods": (shadow, strange),
-        "/validate/tenants": (partial(handlers.validate_tenant, lookup), _always),
-        "/validate/virtualnodes": (partial(handlers.validate_virtual_node, lookup), _always),
+    given = {"label": label, "is_enforced": is_enforced}
+    return {
+        row.path: _handler_of(row, lookup, {**given, "kind": row.kind})
+        for row in rows
+        if label is not None or not row.writes
     }
-    for path, kind in webhooks.ORDERED.items():
-        answers[path] = partial(handlers.mutate_annotations, lookup, kind), strange
-    if label is not None:
-        answers[keys.LABELLING_PATH] = partial(handlers.label_namespace, lookup, label), _always
-    return {path: _judge(webhooks.of_path(path), *how) for path, how in answers.items()}
 
 
-def _judge(row: webhooks.Row, handler: Handler, waits: Callable[[str], bool]) -> WebhookHandler:
-    return WebhookHandler(row.kind, row.operations, handler, row.subresources, waits)
+def _handler_of(row: Row, lookup: Lookup, given: Mapping[str, Any]) -> WebhookHandler:
+    function = pkgutil.resolve_name(row.handler)
+    names = inspect.signature(function).parameters.keys() - {"request"}
+    handle = functools.partial(function, **{name: given[name] for name in names - {"lookup"}})
+    waits: Callable[[str], bool] = _never
+    if "lookup" in names:
+        handle = functools.partial(_bounded, handle, lookup)
+        waits = functools.partial(pkgutil.resolve_name(row.waits), lookup) if row.waits else _always
+    return WebhookHandler(row.kind, row.operations, handle, row.subresources, waits)
+
+
+def _bounded(handle: Callable[..., Admitted], lookup: Lookup, request: Request) -> Admitted:
+    """Call ``handle`` with what looks up only as long as the API server waits."""
+    return handle(request, lookup=lookup.within(request.budget_s))
 
 
 def _always(_namespace: str) -> bool:
@@ -163,16 +105,16 @@ def _never(_namespace: str) -> bool:
     return False
 
 
-def waits(judged: Mapping[str, WebhookHandler], path: str, body: bytes) -> bool:
+def waits(handlers: Mapping[str, WebhookHandler], path: str, body: bytes) -> bool:
     """Whether the answer at ``path`` mostly takes until an API server has answered."""
-    judge = judged.get(path) or judged.get(path.rpartition("/")[0])
-    return (
-        path == authz.METRICS_PATH if judge is None else judge.waits(admission.namespace_in(body))
-    )
+    handler = handlers.get(path) or handlers.get(path.rpartition("/")[0])
+    if handler is None:
+        return path == authz.METRICS_PATH
+    return handler.waits(admission.namespace_in(body))
 
 
 def create_app(
-    judged: Mapping[str, WebhookHandler],
+    handlers: Mapping[str, WebhookHandler],
     *,
     access: AppAccess = AppAccess(),  # frozen
 ) -> flask.Flask:
@@ -184,14 +126,14 @@ def create_app(
         "/readyz": ("GET", functools.partial(_ready, access)),
         authz.METRICS_PATH: ("GET", functools.partial(_metrics, access)),
         **{
-            path: ("POST", Reviews(path, judge, is_caller=access.is_caller))
-            for path, judge in judged.items()
+            path: ("POST", Reviews(path, handler, is_caller=access.is_caller))
+            for path, handler in handlers.items()
         },
     }
     _, labelling = routes.pop(keys.LABELLING_PATH, ("", None))
     if labelling is not None:
-        behind = functools.partial(_behind, access.secret_path, labelling)
-        routes[f"{keys.LABELLING_PATH}/<segment>"] = ("POST", behind)
+        secret = functools.partial(_at_secret_path, access.secret_path, labelling)
+        routes[f"{keys.LABELLING_PATH}/<segment>"] = ("POST", secret)
     for path, (method, view) in routes.items():
         app.add_url_rule(
             path, endpoint=path, view_func=view, methods=[method], provide_automatic_options=False
@@ -211,7 +153,7 @@ def _metrics(access: AppAccess) -> ResponseReturnValue:
     return flask.Response(kube_metrics.page(), content_type=kube_metrics.CONTENT_TYPE)
 
 
-def _behind(
+def _at_secret_path(
     secret_path: Callable[[], str], view: Callable[[], ResponseReturnValue], segment: str
 ) -> ResponseReturnValue:
     """Answer who knows the path; to all others there is nothing here."""
@@ -243,7 +185,6 @@ SHARE: Final = 0.8
 """Of the API server's patience: what is left pays for the way there and back."""
 
 _LONGEST_QUERY: Final = 256
-_JSON: Final = (("Content-Type", "application/json"),)
 logger = logging.getLogger(__name__)
 
 
@@ -253,27 +194,27 @@ class Reviews:
     def __init__(
         self,
         path: str,
-        judge: WebhookHandler,
+        handler: WebhookHandler,
         *,
         is_caller: Callable[[Mapping[str, Any]], bool] | None = None,
     ) -> None:
-        self._judge = judge
+        self._handler = handler
         self._counts = Reviewed(path)
         self._is_caller = is_caller
 
     def __call__(self) -> flask.Response:
         environ = flask.request.environ
         if self._is_caller is not None and not self._is_caller(environ.get(CERTIFICATE) or {}):
-            return _said(401, "only API servers are answered, by their certificate")
+            return _message(401, "only API servers are answered, by their certificate")
         if not _is_json(environ.get("CONTENT_TYPE", "")) or "HTTP_CONTENT_ENCODING" in environ:
-            return _said(415, "send application/json, not encoded")
+            return _message(415, "send application/json, not encoded")
         body = _body(environ)
         began = float(environ.get(ARRIVED) or time.monotonic())
         left_s = _budget_of(environ["QUERY_STRING"]) - (time.monotonic() - began)
         if left_s <= 0:
             self._counts.shed("queue")
-            return _said(503, "the webhook has too much to do: try again")
-        answer = _judged(self._judge, self._counts, body, left_s)
+            return _message(503, "the webhook has too much to do: try again")
+        answer = _review(self._handler, self._counts, body, left_s)
         self._counts.took(time.monotonic() - began)
         return answer
 
@@ -312,13 +253,15 @@ def _is_json(content_type: str) -> bool:
     return parse_options_header(content_type)[0] == "application/json"
 
 
-def _judged(judge: WebhookHandler, counts: Reviewed, body: bytes, left_s: float) -> flask.Response:
-    """Return the answer to a review; what nobody foresaw is told as 500."""
+def _review(
+    handler: WebhookHandler, counts: Reviewed, body: bytes, left_s: float
+) -> flask.Response:
+    """Return the answer to a review; an unforeseen exception is answered as 500."""
     try:
-        answer = admission.answer(admission.parse(body, budget_s=left_s), judge)
+        answer = admission.answer(admission.parse(body, budget_s=left_s), handler)
     except MalformedError as error:
         counts.of("malformed", "BadRequest")
-        return _answered(400, admission.malformed(error))
+        return _response(400, admission.malformed(error))
     except KubeError as error:
         if isinstance(error, NotReachableError):
             counts.shed("lookup")
@@ -327,21 +270,21 @@ def _judged(judge: WebhookHandler, counts: Reviewed, body: bytes, left_s: float)
         reason = {"reason": str(error)}
         logger.warning("Looking up what a review needs did not succeed", extra=reason)
         silent = "the API server did not tell the webhook in time what it needs to judge: try again"
-        return _said(503, silent)
+        return _message(503, silent)
     except Exception:
         counts.of("error", "InternalError")
         logger.exception("Judging a review did not succeed")
-        return _said(500, "the webhook could not judge this: its log says why")
+        return _message(500, "the webhook could not judge this: its log says why")
     _record(counts, answer["response"])
-    return _answered(200, answer)
+    return _response(200, answer)
 
 
-def _said(status: int, message: str) -> flask.Response:
-    return _answered(status, {"message": message})
+def _message(status: int, message: str) -> flask.Response:
+    return _response(status, {"message": message})
 
 
-def _answered(status: int, body: Object) -> flask.Response:
-    return ReviewResponse([msgspec.json.encode(body)], status, _JSON)
+def _response(status: int, body: Object) -> flask.Response:
+    return flask.Response(msgspec.json.encode(body), status, content_type="application/json")
 
 
 def _record(counts: Reviewed, response: Object) -> None:

@@ -3,30 +3,27 @@
 import functools
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter
 
-from kube.metrics import REGISTRY
+from kube.metrics import counter, gauge, histogram
 
-REVIEWS: Final = Counter(
+REVIEWS: Final = counter(
     "pyliqo_webhook_reviews",
     "Reviews by path, verdict (allowed, changed, denied, malformed, unavailable, error) and why:"
     " the first words of the verdict in the audit log, or the reason of the refusal",
     ["path", "verdict", "reason"],
-    registry=REGISTRY,
 )
-REVIEW_SECONDS: Final = Histogram(
+REVIEW_SECONDS: Final = histogram(
     "pyliqo_webhook_review_seconds",
     "How long an answer took, reading not counted",
     ["path"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1, 5),
-    registry=REGISTRY,
 )
-SHED: Final = Counter(
+SHED: Final = counter(
     "pyliqo_webhook_reviews_shed",
     "Reviews not judged, because their time was over before their turn came (queue) or an API"
     " server answered (lookup)",
     ["path", "waited_for"],
-    registry=REGISTRY,
 )
 
 
@@ -49,7 +46,7 @@ class Reviewed:
         end.inc()
 
     def shed(self, waited_for: str) -> None:
-        """Count one whose time was over before it could be judged."""
+        """Count one whose time was over before it could be answered."""
         self.of("unavailable", waited_for)
         self._shed[waited_for].inc()
 
@@ -57,16 +54,13 @@ class Reviewed:
         self._seconds.observe(seconds)
 
 
-LOOKUPS: Final = Counter(
+LOOKUPS: Final = counter(
     "pyliqo_webhook_lookups",
     "Objects looked up, by where the answer came from: cache, live, failed",
     ["resource", "source"],
-    registry=REGISTRY,
 )
 lookups: Final = functools.cache(LOOKUPS.labels)
 """The count of one resource and source, looked up once."""
-CERTIFICATE_EXPIRY: Final = Gauge(
-    "pyliqo_webhook_certificate_expiry_timestamp_seconds",
-    "When the served certificate ends",
-    registry=REGISTRY,
+CERTIFICATE_EXPIRY: Final = gauge(
+    "pyliqo_webhook_certificate_expiry_timestamp_seconds", "When the served certificate ends"
 )

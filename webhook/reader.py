@@ -5,16 +5,19 @@ Who needs the server hands that loop a coroutine, and waits for it in another th
 
 import asyncio
 import contextlib
+import copy
 import logging
+import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster, Listing, Selection
 from kube.errors import KubeError, NotReachableError
 from kube.informer import Informer
 from kube.process import persist
@@ -41,9 +44,9 @@ class MustWaitError(BaseException):
 
 
 class CachedReader:
-    """Fulfils ``handlers.Lookup``, once ``follow`` runs.
+    """Fulfils ``admission.Lookup``, once ``follow`` runs.
 
-    ``on_failure`` is told why that ended.
+    ``on_failure`` gets why that ended.
     """
 
     def __init__(
@@ -60,8 +63,10 @@ class CachedReader:
         self._informers = {one.kind: Informer(one) for one in chosen}
         self._live: Future[_Live] = Future()
         self._within_s = within_s
+        self._until = 0.0  # of the monotonic clock; 0 for no end but that of each call
         self._on_failure = on_failure
         self._connect = connect
+        self._lists: WeakValueDictionary[Selection[Any], FreshList[Any]] = WeakValueDictionary()
 
     async def follow(self) -> None:
         """Keep the caches, and look for the one who asks; a refusal does not end it."""
@@ -75,21 +80,34 @@ class CachedReader:
                 self._on_failure(error)
 
     def cached(self, kind: Kind, key: Key) -> Object | None:
-        """Return the object, None where only the server can tell."""
         informer = self._informers.get(kind)
         return informer.get(key) if informer and informer.age_s() < STALE_S else None
 
     def get(self, kind: Kind, key: Key) -> Object | None:
-        return self._get(kind, key, time.monotonic() + self._within_s)
+        cached = self.cached(kind, key)
+        if cached is not None:
+            metrics.lookups(kind.resource, "cache").inc()
+            return cached
+        return self.get_live(kind, key)
 
     def get_live(self, kind: Kind, key: Key) -> Object | None:
-        return self._get_live(kind, key, time.monotonic() + self._within_s)
+        with _counted(kind):
+            return self.call(lambda cluster: cluster.get_live(kind, key))
 
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
-        return self.select_live(Selection(kind, Object))
+        return self.select_live(kind, Object)
 
-    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
-        return self._select_live(of, time.monotonic() + self._within_s)
+    def select_live(
+        self, kind: Kind, shape: type[T], namespace: str = "", fields: str = ""
+    ) -> Mapping[Key, T]:
+        of = Selection(kind, shape, namespace, fields=fields)
+
+        async def ask(cluster: Cluster) -> Mapping[Key, T]:
+            shared = self._lists.setdefault(of, FreshList())
+            return await shared.next(lambda: cluster.list(of))
+
+        with _counted(kind):
+            return self.call(ask)
 
     def all(self, kind: Kind) -> Mapping[Key, Object]:
         informer = self._informers[kind]
@@ -98,51 +116,32 @@ class CachedReader:
         return dict(informer.items())  # which changes while a thread iterates
 
     def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
-        return self._may_get(request, kind, namespace, time.monotonic() + self._within_s)
-
-    def within(self, seconds: float) -> "_Until":
-        return _Until(self, time.monotonic() + seconds)
-
-    def call(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """Return what ``ask`` returns, run in the loop; NotReachableError if late."""
-        return self._ask(lambda live: ask(live.cluster), time.monotonic() + self._within_s)
-
-    def is_ready(self) -> bool:
-        """Whether every informer has its first list."""
-        return all(informer.synced.is_set() for informer in self._informers.values())
-
-    def _get(self, kind: Kind, key: Key, until: float) -> Object | None:
-        cached = self.cached(kind, key)
-        if cached is not None:
-            metrics.lookups(kind.resource, "cache").inc()
-            return cached
-        return self._get_live(kind, key, until)
-
-    def _get_live(self, kind: Kind, key: Key, until: float) -> Object | None:
-        with _counted(kind):
-            return self._ask(lambda live: live.cluster.get_live(kind, key), until)
-
-    def _select_live(self, of: Selection[T], until: float) -> Mapping[Key, T]:
-        with _counted(of.kind):
-            return self._ask(lambda live: _listing(live.cluster, of), until)
-
-    def _may_get(self, request: Request, kind: Kind, namespace: str, until: float) -> bool:
-        review, asked = keys.SUBJECT_ACCESS_REVIEW, _question(request, kind, namespace)
+        review, of = _access_review(request, kind, namespace), keys.SUBJECT_ACCESS_REVIEW
         try:
-            answer = self._ask(lambda live: live.cluster.create(review, asked), until)
+            answer = self.call(lambda cluster: cluster.create(of, review))
         except KubeError:
             return False
         return objects.status(answer).get("allowed") is True
 
-    def _ask(self, ask: Callable[["_Live"], Coroutine[Any, Any, T]], until: float) -> T:
+    def within(self, seconds: float) -> Self:
+        bounded = copy.copy(self)
+        bounded._until = min(self._until or math.inf, time.monotonic() + seconds)  # noqa: SLF001  # of this class
+        return bounded
+
+    def call(self, ask: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Return what ``ask`` returns, run in the loop; NotReachableError if late."""
+        until = self._until or time.monotonic() + self._within_s
         live = _result(self._live, until)
         if live.is_here():  # a loop cannot wait for itself
             raise MustWaitError
-        asked = asyncio.run_coroutine_threadsafe(ask(live), live.loop)
+        future = asyncio.run_coroutine_threadsafe(ask(live.cluster), live.loop)
         try:
-            return _result(asked, until)
+            return _result(future, until)
         finally:
-            asked.cancel()
+            future.cancel()
+
+    def is_ready(self) -> bool:
+        return all(informer.synced.is_set() for informer in self._informers.values())
 
     async def _follow(self) -> None:
         async with self._connect() as cluster, asyncio.TaskGroup() as tasks:
@@ -151,38 +150,6 @@ class CachedReader:
             if self._live.done():  # of a connection that is closed by now
                 self._live = Future()
             self._live.set_result(_Live(asyncio.get_running_loop(), cluster))
-
-
-class _Until:
-    """A CachedReader as seen by one review: it gives up when the review's time is over."""
-
-    def __init__(self, reader: CachedReader, until: float) -> None:
-        self._reader = reader
-        self._until = until
-
-    def cached(self, kind: Kind, key: Key) -> Object | None:
-        return self._reader.cached(kind, key)
-
-    def get(self, kind: Kind, key: Key) -> Object | None:
-        return self._reader._get(kind, key, self._until)  # noqa: SLF001  # a view of that class
-
-    def get_live(self, kind: Kind, key: Key) -> Object | None:
-        return self._reader._get_live(kind, key, self._until)  # noqa: SLF001  # a view of that class
-
-    def list_live(self, kind: Kind) -> Mapping[Key, Object]:
-        return self.select_live(Selection(kind, Object))
-
-    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
-        return self._reader._select_live(of, self._until)  # noqa: SLF001  # a view of that class
-
-    def all(self, kind: Kind) -> Mapping[Key, Object]:
-        return self._reader.all(kind)
-
-    def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
-        return self._reader._may_get(request, kind, namespace, self._until)  # noqa: SLF001  # a view of that class
-
-    def within(self, seconds: float) -> "_Until":
-        return _Until(self._reader, min(self._until, time.monotonic() + seconds))
 
 
 class _Live(NamedTuple):
@@ -195,6 +162,27 @@ class _Live(NamedTuple):
         with contextlib.suppress(RuntimeError):
             return asyncio.get_running_loop() is self.loop
         return False
+
+
+class FreshList(Generic[T]):
+    """One list after another: each is shared by all who came before it began.
+
+    So it is as new as each of them needs it, and a hundred who come at once have two.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[Mapping[Key, T]] | None = None
+
+    async def next(self, ask: Callable[[], Awaitable[Listing[T]]]) -> Mapping[Key, T]:
+        if self._next is None:
+            self._next = asyncio.create_task(self._begin(ask))
+        return await asyncio.shield(self._next)
+
+    async def _begin(self, ask: Callable[[], Awaitable[Listing[T]]]) -> Mapping[Key, T]:
+        async with self._turn, asyncio.timeout(DEADLINE_S):  # nobody awaits it any longer
+            self._next = None
+            return (await ask()).items
 
 
 @contextlib.contextmanager
@@ -215,14 +203,10 @@ def _result(future: Future[T], until: float) -> T:
         raise NotReachableError(LATE) from error
 
 
-def _question(request: Request, kind: Kind, namespace: str) -> Object:
+def _access_review(request: Request, kind: Kind, namespace: str) -> Object:
     """Return the SubjectAccessReview that asks whether who sent ``request`` may get ``kind``."""
     review = keys.SUBJECT_ACCESS_REVIEW
     resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-    asked = {"verb": "get", "namespace": namespace, **resource}
-    spec = {"user": request.user, "groups": list(request.groups), "resourceAttributes": asked}
+    attributes = {"verb": "get", "namespace": namespace, **resource}
+    spec = {"user": request.user, "groups": list(request.groups), "resourceAttributes": attributes}
     return {"apiVersion": review.api_version, "kind": review.kind, "metadata": {}, "spec": spec}
-
-
-async def _listing(cluster: Cluster, of: Selection[T]) -> Mapping[Key, T]:
-    return (await cluster.list(of)).items

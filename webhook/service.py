@@ -2,15 +2,17 @@
 
 import functools
 import os
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from apis import keys, ownership
 from apis.objects import Kind, Object
 from kube import authz, client, process
 from kube.authz import Authorizer
 from kube.client import ClusterClient
-from kube.cluster import Cluster, Selection
+from kube.cluster import Selection
 from webhook import app, handlers, serving, worker
 from webhook.reader import CachedReader
 from webhook.serving import WebhookOptions
@@ -21,12 +23,12 @@ def load(settings: WebhookOptions) -> Service:
     """Return what a worker serves: the app, and the informers it looks things up in."""
     connect = functools.partial(_connect, settings.kubeconfig)
     reader = CachedReader(connect, _cached(settings), on_failure=_give_up)
-    callers = functools.partial(worker.is_one_of, settings.client_names)
+    callers = functools.partial(worker.is_one_of, frozenset(settings.client_names))
     access = app.AppAccess(
         is_ready=lambda: reader.is_ready() and not settings.drain.has_begun,
-        may_scrape=MetricsReaders(reader).check,
+        may_scrape=_scraper_check(reader),
         is_caller=callers if settings.client_ca else None,
-        secret_path=handlers.SecretPath(settings.tls / keys.LABELLING_DOOR),
+        secret_path=functools.partial(handlers.secret_path, settings.tls / keys.LABELLING_DOOR),
     )
     table = app.webhook_handlers(
         reader,
@@ -58,27 +60,18 @@ def _give_up(_error: Exception) -> None:
     os._exit(serving.FAILED)
 
 
-# Who may read the metrics -------------------------------------------------------------------------
+def _scraper_check(reader: CachedReader) -> Callable[[str], None]:
+    """Return what checks, in the reader's loop, who sends a header ``Authorization``.
 
+    It raises UnauthenticatedError for who is not known, NotAuthorizedError for who may not read
+    the metrics, and KubeError where no API server can be asked.
+    """
+    authorizer = functools.lru_cache(maxsize=1)(Authorizer)
 
-class MetricsReaders:
-    """Asks, in the reader's loop, by the token that a scraper sends."""
+    def check(authorization: str) -> None:
+        def ask(cluster: Any) -> Coroutine[Any, Any, None]:
+            return authz.check_scraper(authorizer(cluster), authorization)
 
-    def __init__(self, reader: CachedReader) -> None:
-        self._reader = reader
-        self._authorizer: Authorizer | None = None
+        reader.call(ask)
 
-    def check(self, authorization: str) -> None:
-        """Return if who sends the header ``authorization`` may read the metrics.
-
-        Raises:
-            UnauthenticatedError: nobody we know: answer 401.
-            DeniedError: somebody who may not: answer 403.
-            KubeError: no API server to ask.
-        """
-
-        async def asked(cluster: Cluster) -> None:
-            self._authorizer = self._authorizer or Authorizer(cluster)
-            await authz.check_scraper(self._authorizer, authorization)
-
-        self._reader.call(asked)
+    return check

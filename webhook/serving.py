@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -21,6 +22,8 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.workers import base
 
 from apis import keys
+from kube import flags
+from kube.flags import flag
 
 FAILED: Final = Arbiter.APP_LOAD_ERROR
 """The exit status of a worker after which gunicorn starts no other, and ends with it."""
@@ -58,15 +61,63 @@ class Drain:
 class WebhookOptions:
     """What the command line says: where to listen, whom to trust, and how to end."""
 
-    bind: str
-    tls: Path
-    drain: Drain
-    client_ca: Path | None
-    """Who signs the client certificates of API servers; None asks for none."""
-    client_names: frozenset[str]
-    kubeconfig: Path | None
-    is_enforced: bool
-    json_logs: bool | None
+    tls: Path = flag(
+        "directory with tls.crt and tls.key, which are read again when they change",
+        "--tls-dir",
+        type=Path,
+        default=Path("/etc/liqo/tls"),
+    )
+    host: str = flag(
+        "address to listen on",
+        "--host",
+        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
+    )
+    port: int = flag("port to listen on", "--port", type=int, default=keys.WEBHOOK_PORT)
+    client_ca: Path | None = flag(
+        "answer only reviews of clients whose certificate an authority of this PEM file has signed",
+        "--client-ca",
+        type=Path,
+    )
+    client_names: tuple[str, ...] = flag(
+        "with --client-ca: common name that the client's certificate has; may be repeated",
+        "--client-name",
+        action="append",
+    )
+    drain_s: float = flag(
+        "seconds for which it serves after SIGTERM, without being ready",
+        "--drain-seconds",
+        type=float,
+        default=DRAIN_S,
+    )
+    kubeconfig: Path | None = flag(
+        "kubeconfig file (default: the pod's service account)", "--kubeconfig", type=Path
+    )
+    is_enforced: bool = flag(
+        "refuse ShadowPods that the Quota of their creator has no room for",
+        "--enable-resource-enforcement",
+        action=flags.ON_OFF,
+        default=False,
+    )
+    json_logs: bool | None = flag(
+        "write log lines as JSON (default: unless standard error is a terminal)",
+        "--json-logs",
+        action=flags.ON_OFF,
+    )
+
+    @cached_property
+    def drain(self) -> Drain:
+        return Drain(self.drain_s)
+
+
+def parse_options(argv: Sequence[str] | None) -> WebhookOptions:
+    """Return what ``argv`` asks for, or the process's own command line; end with what is wrong."""
+    about = "Serves the admission webhook of one cluster."
+    parser = argparse.ArgumentParser(prog="python3 -m webhook", description=about)
+    options = flags.parsed(parser, WebhookOptions, argv)
+    for name in ("tls.crt", "tls.key"):
+        if not (options.tls / name).is_file():
+            parser.error(f"--tls-dir {options.tls}: it has no file {name}")
+    return options
 
 
 class GunicornServer(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
@@ -76,7 +127,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc]  # gunicorn has no 
         self._load = load
         tls, authority = settings.tls, settings.client_ca
         self._settings: dict[str, object] = {
-            "bind": settings.bind,
+            "bind": address(settings.host, settings.port),
             "worker_class": type("DrainingWorker", (Worker,), {"drain": settings.drain}),
             "workers": 1,  # metrics stay simple; replicas give availability
             "threads": 4,  # for what has to wait, or is large
@@ -103,7 +154,6 @@ class GunicornServer(BaseApplication):  # type: ignore[misc]  # gunicorn has no 
             self.cfg.set(name, value)
 
     def load(self) -> object:
-        """Return the app and what it needs; gunicorn asks in the worker."""
         return self._load()
 
 
@@ -117,7 +167,6 @@ class Worker(base.Worker):  # type: ignore[misc]  # gunicorn has no types
         self.drain.begin()
 
     def run(self) -> None:
-        """Serve until told to end, or until gunicorn itself is gone."""
         from webhook.worker import RequestServer  # noqa: PLC0415  # the process that forks stays small
 
         RequestServer(self, self.drain).run()
@@ -140,78 +189,3 @@ def address(host: str, port: int) -> str:
     if not 0 <= port < 2**16:
         raise ValueError(f"port {port} is out of range")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-# The command line of ``python3 -m webhook`` -------------------------------------------------------
-
-_ABOUT: Final = "The admission webhook of one cluster."
-
-
-def parse_options(argv: Sequence[str] | None) -> WebhookOptions:
-    """Return what ``argv`` asks for, or the process's own command line; end with what is wrong."""
-    given = _parser().parse_args(argv)
-    return WebhookOptions(
-        bind=address(given.host, given.port),
-        tls=given.tls_dir,
-        drain=Drain(given.drain_seconds),
-        client_ca=given.client_ca,
-        client_names=frozenset(given.client_name),
-        kubeconfig=given.kubeconfig,
-        is_enforced=given.enable_resource_enforcement,
-        json_logs=given.json_logs,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 -m webhook", description=_ABOUT)
-    _add_serving(parser)
-    parser.add_argument(
-        "--kubeconfig", type=Path, help="kubeconfig file; without it this pod's own identity"
-    )
-    parser.add_argument(
-        "--enable-resource-enforcement",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="judge ShadowPods by the Quota of the one who creates them (%(default)s)",
-    )
-    parser.add_argument(
-        "--json-logs",
-        action=argparse.BooleanOptionalAction,
-        help="JSON log lines; by default unless standard error is a terminal",
-    )
-    return parser
-
-
-def _add_serving(parser: argparse.ArgumentParser) -> None:
-    """Add where it listens, to whom, and how it ends."""
-    parser.add_argument(
-        "--tls-dir",
-        type=Path,
-        default=Path("/etc/liqo/tls"),
-        help="directory with tls.crt and tls.key; read again when they change (%(default)s)",
-    )
-    parser.add_argument(
-        "--host",
-        default="0.0.0.0",  # noqa: S104  # a pod has one address, which it learns late
-        help="address to listen on (%(default)s)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=keys.WEBHOOK_PORT, help="port to listen on (%(default)s)"
-    )
-    parser.add_argument(
-        "--client-ca",
-        type=Path,
-        help="answer reviews only to clients with a certificate that this PEM file vouches for",
-    )
-    parser.add_argument(
-        "--client-name",
-        action="append",
-        default=[],
-        help="with --client-ca: only to certificates of this common name; may be repeated",
-    )
-    parser.add_argument(
-        "--drain-seconds",
-        type=float,
-        default=DRAIN_S,
-        help="serve on for so long after SIGTERM, not ready any more (%(default)s)",
-    )

@@ -1,7 +1,7 @@
 """Which webhooks there are: what the API server asks about, when, and what if nobody answers. Pure.
 
 The configurations in ``manifests/31-webhook-configurations`` are made of it, by
-``python3 -m tests.manifests.webhooks``; ``webhook.app`` has the handler of each path.
+``python3 -m tests.manifests.webhooks``, and ``webhook.app`` serves the handlers that it names.
 Source: Kubernetes, "Dynamic Admission Control", matchConditions.
 """
 
@@ -39,6 +39,17 @@ class Row:
     path: str
     kind: Kind
     operations: frozenset[str]
+    handler: str
+    """``module:function`` of what admits or refuses the Request that it is given.
+
+    By the name of its parameters it is given besides: ``lookup`` (an ``admission.Lookup``), the
+    ``kind`` of this row, ``label`` (what labels a namespace) and ``is_enforced`` (Quotas are).
+    """
+    waits: str = ""
+    """``module:function`` of ``lookup`` and a namespace: whether the handler has to ask the server.
+
+    Empty: always if it has a ``lookup``, else never.
+    """
     about: str = ""
     why: str = "only our own kind is concerned, and it can be applied again."
     """Why it is needed, or not."""
@@ -157,7 +168,7 @@ request.operation == 'CREATE' || object.?spec != oldObject.?spec ||
 object.metadata.?annotations != oldObject.metadata.?annotations""",
     why="Finalizers and labels come and go without us: a namespace ends while nobody answers.",
 )
-CHANGES_WHAT_IS_JUDGED: Final = MatchCondition(
+CHANGES_WHAT_IS_REVIEWED: Final = MatchCondition(
     "is-a-change",
     """\
 request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) ||
@@ -188,7 +199,7 @@ has(object.metadata.labels) != has(oldObject.metadata.labels) ||
 (has(object.metadata.labels) && object.metadata.labels != oldObject.metadata.labels)""",
     why="Finalizers come and go without us.",
 )
-IS_NOT_AS_IT_WAS_JUDGED: Final = MatchCondition(
+IS_NOT_AS_IT_WAS_PLACED: Final = MatchCondition(
     "is-not-as-it-was-judged",
     """\
 (has(object.spec.nodeName) && object.spec.nodeName != '') ||
@@ -242,7 +253,7 @@ one.startsWith('system:') && one != 'system:authenticated')""",
 
 
 def has_orders(kind: Kind) -> MatchCondition:
-    """Return whether an object of ``kind`` gets an annotation of those in ``orders.OF_KIND``."""
+    """Return whether an object of ``kind`` gets an annotation of those in ``allowlist.OF_KIND``."""
     return MatchCondition(
         "has-annotations-that-programs-obey",
         f"""\
@@ -273,8 +284,8 @@ def _where(*values: str) -> tuple[Selector, ...]:
 
 _OFFLOADED: Final = _where("true")
 _LOCAL: Final = _where("false")
-_JUDGED: Final = _where("true", "false")
-_TWINS: Final = (Selector(ownership.PEERS, "Exists"),)
+_LABELLED: Final = _where("true", "false")
+_REMOTE: Final = (Selector(ownership.PEERS, "Exists"),)
 ORDERED: Final = {
     f"/mutate/{kind.plural}": kind
     for kind in (keys.CONFIG_MAP, keys.SECRET, keys.PERSISTENT_VOLUME_CLAIM)
@@ -287,6 +298,8 @@ WEBHOOKS: Final = (
         "/mutate/pod",
         keys.POD,
         _CREATE,
+        "webhook.handlers:mutate_pod",
+        waits="webhook.handlers:misses_offloading",
         about="Pods of namespaces that are offloaded, or that their owner labelled in advance.",
         why=(
             "a pod that nobody looked at could run in a cluster where its owner does not want it."
@@ -299,6 +312,8 @@ WEBHOOKS: Final = (
         "/mutate/pod",
         keys.POD,
         _CREATE,
+        "webhook.handlers:mutate_pod",
+        waits="webhook.handlers:misses_offloading",
         about=(
             "Pods of namespaces with strategy Local, if virtual nodes would let them in: they get "
             "what keeps them here."
@@ -314,6 +329,8 @@ WEBHOOKS: Final = (
         "/mutate/pod/update",
         keys.POD,
         _UPDATE,
+        "webhook.handlers:mutate_pod_update",
+        waits="webhook.handlers:misses_offloading",
         about=(
             "A change of a pod that leaves out the toleration or the node affinity which its "
             "author never wrote gets them back: the API server refuses changes that take them "
@@ -321,7 +338,7 @@ WEBHOOKS: Final = (
         ),
         is_needed=False,
         why="without it the API server refuses the change by itself.",
-        spaces=_JUDGED,
+        spaces=_LABELLED,
         conditions=(LOSES_WHAT_WAS_ADDED,),
     ),
     Row(
@@ -329,17 +346,14 @@ WEBHOOKS: Final = (
         "/mutate/daemonsets",
         keys.DAEMON_SET,
         _BOTH,
+        "webhook.rules.pods:keep_daemons_off",
         about=(
             "DaemonSets that tolerate everything (CNI, CSI, log agents) are kept off virtual "
             "nodes, in every namespace, unless a label opts in."
         ),
         is_needed=False,
-        why=("a cluster's own DaemonSets never wait for us; `liqoctl info` names what was missed."),
-        conditions=(
-            IS_A_NEW_TEMPLATE,
-            DOES_NOT_OPT_IN,
-            TOLERATES_VIRTUAL_NODES,
-        ),
+        why="a cluster's own DaemonSets never wait for us; `liqoctl info` names what was missed.",
+        conditions=(IS_A_NEW_TEMPLATE, DOES_NOT_OPT_IN, TOLERATES_VIRTUAL_NODES),
         timeout_s=2,
     ),
     Row(
@@ -347,6 +361,7 @@ WEBHOOKS: Final = (
         "/mutate/virtualnodes",
         keys.VIRTUAL_NODE,
         _CREATE,
+        "webhook.rules.virtualnodes:fill",
         about="New virtual nodes take from their VkOptionsTemplate what they leave open.",
     ),
     Row(
@@ -354,6 +369,7 @@ WEBHOOKS: Final = (
         "/mutate/shadowpods",
         keys.SHADOW_POD,
         _CREATE,
+        "webhook.rules.shadowpods:complete",
         about=(
             "Who created a ShadowPod is what the API server says, and no token is mounted unasked."
         ),
@@ -365,6 +381,7 @@ WEBHOOKS: Final = (
         "/mutate/tenants",
         keys.TENANT,
         _BOTH,
+        "webhook.rules.peering:label_tenant",
         about="Tenants are found by the label of their consumer.",
         conditions=(CHANGES_SPEC_OR_LABELS, HAS_NO_LABEL),
     ),
@@ -373,20 +390,19 @@ WEBHOOKS: Final = (
         "/mutate/resourceslices",
         keys.RESOURCE_SLICE,
         _CREATE,
+        "webhook.rules.peering:mark_slice",
         about=(
             "A slice that somebody here asks for becomes a virtual node, unless it says that it "
             "does not."
         ),
-        conditions=(
-            IS_OF_THIS_CLUSTER,
-            SAYS_NOTHING_OF_A_VIRTUAL_NODE,
-        ),
+        conditions=(IS_OF_THIS_CLUSTER, SAYS_NOTHING_OF_A_VIRTUAL_NODE),
     ),
     Row(
         "fc.mutate.liqo.io",
         "/mutate/foreign-cluster",
         keys.FOREIGN_CLUSTER,
         _BOTH,
+        "webhook.rules.peering:label_foreign_cluster",
         about="ForeignClusters are found by a label, which always says what the spec says.",
         conditions=(CHANGES_SPEC_OR_LABELS, LABEL_DIFFERS),
     ),
@@ -396,13 +412,15 @@ WEBHOOKS: Final = (
             path,
             kind,
             _BOTH,
+            "webhook.rules.shadowpods:strip_annotations",
+            waits="webhook.rules.shadowpods:misses_namespace",
             about=(
                 f"Of {kind.plural} that a consumer writes, also one that runs Liqo, annotations "
                 "are taken off that programs of this cluster obey."
             ),
             is_needed=False,
             why="policy liqo-consumers refuses then what would have been taken off.",
-            spaces=_TWINS,
+            spaces=_REMOTE,
             conditions=(IS_NOT_OF_THIS_CLUSTER, has_orders(kind)),
         )
         for path, kind in ORDERED.items()
@@ -412,6 +430,7 @@ WEBHOOKS: Final = (
         "/validate/namespace-offloading",
         keys.NAMESPACE_OFFLOADING,
         _BOTH,
+        "webhook.handlers:validate_namespace_offloading",
         conditions=(CHANGES_SPEC_OR_ANNOTATIONS,),
         timeout_s=5,
     ),
@@ -420,6 +439,7 @@ WEBHOOKS: Final = (
         keys.LABELLING_PATH,
         keys.NAMESPACE_OFFLOADING,
         _CREATE,
+        "webhook.handlers:label_namespace",
         about=(
             "The namespace of a NamespaceOffloading that is about to be stored gets its label "
             "here, so that API servers know of it when the NamespaceOffloading is stored: the next "
@@ -439,6 +459,7 @@ WEBHOOKS: Final = (
         "/validate/virtualnodes",
         keys.VIRTUAL_NODE,
         _BOTH,
+        "webhook.rules.virtualnodes:check",
         about=(
             "What runs for a virtual node is an administrator's choice, and its name is a node's."
         ),
@@ -450,9 +471,11 @@ WEBHOOKS: Final = (
         "/validate/shadowpods",
         keys.SHADOW_POD,
         _BOTH,
+        "webhook.rules.shadowpods:check",
+        waits="webhook.rules.shadowpods:misses_namespace",
         about="What consumers may run here. Deletions are never judged.",
         why="this is where the provider says no to what a consumer must not run.",
-        conditions=(CHANGES_WHAT_IS_JUDGED,),
+        conditions=(CHANGES_WHAT_IS_REVIEWED,),
         timeout_s=5,
     ),
     Row(
@@ -460,6 +483,7 @@ WEBHOOKS: Final = (
         "/validate/resourceslices",
         keys.RESOURCE_SLICE,
         _BOTH,
+        "webhook.rules.peering:check_slice",
         about="Slices become nodes of their name; consumers do not uncordon themselves.",
         conditions=(IS_NEW_OR_A_CONSUMERS_CHANGE,),
         timeout_s=5,
@@ -469,6 +493,7 @@ WEBHOOKS: Final = (
         "/validate/tenants",
         keys.TENANT,
         _BOTH,
+        "webhook.rules.peering:check_tenant",
         about="A consumer's name becomes a user and a group here.",
         conditions=(CHANGES_SPEC_OR_LABELS,),
         timeout_s=5,
@@ -478,20 +503,21 @@ WEBHOOKS: Final = (
         "/validate/pod",
         keys.POD,
         _CREATE,
+        "webhook.handlers:validate_pod",
+        waits="webhook.handlers:misses_offloading",
         about="Pods of offloaded namespaces as they will be stored, after all other webhooks.",
         is_needed=False,
         why="pod.mutate.liqo.io has judged the pod, and it never passes unasked.",
         spaces=_OFFLOADED,
-        conditions=(
-            IS_NOT_AS_IT_WAS_JUDGED,
-            IS_NOT_A_MIRROR_POD,
-        ),
+        conditions=(IS_NOT_AS_IT_WAS_PLACED, IS_NOT_A_MIRROR_POD),
     ),
     Row(
         "pod-local.validate.liqo.io",
         "/validate/pod",
         keys.POD,
         _CREATE,
+        "webhook.handlers:validate_pod",
+        waits="webhook.handlers:misses_offloading",
         about=(
             "The same of namespaces with strategy Local, of pods that virtual nodes let in or "
             "that name their node."
@@ -499,10 +525,7 @@ WEBHOOKS: Final = (
         is_needed=False,
         why="no virtual kubelet runs pods of such a namespace.",
         spaces=_LOCAL,
-        conditions=(
-            MAY_GO_OR_IS_BOUND,
-            IS_NOT_A_MIRROR_POD,
-        ),
+        conditions=(MAY_GO_OR_IS_BOUND, IS_NOT_A_MIRROR_POD),
         timeout_s=1,
     ),
     Row(
@@ -510,6 +533,7 @@ WEBHOOKS: Final = (
         "/validate/pod/binding",
         keys.POD,
         _CREATE,
+        "webhook.handlers:validate_binding",
         about=(
             "Where others than the scheduler, which obeys the pod's affinity, bind pods of "
             "offloaded namespaces."
@@ -517,7 +541,7 @@ WEBHOOKS: Final = (
         is_needed=False,
         why="a virtual kubelet runs only what the NamespaceOffloading of the namespace allows.",
         subresources=("binding",),
-        spaces=_JUDGED,
+        spaces=_LABELLED,
         conditions=(IS_NOT_BY_THE_SCHEDULER,),
     ),
     Row(
@@ -525,6 +549,7 @@ WEBHOOKS: Final = (
         "/validate/pod/connection",
         keys.POD,
         _CONNECT,
+        "webhook.rules.shadowpods:check_connect",
         about=(
             "Into which pods of its twin namespaces a consumer reaches: somebody of the provider "
             "may have put others there."
@@ -533,12 +558,7 @@ WEBHOOKS: Final = (
             "only consumers, in their twins, are judged here, and what nobody judges is not let in."
         ),
         subresources=("attach", "exec", "portforward"),
-        spaces=_TWINS,
+        spaces=_REMOTE,
         conditions=(IS_NOT_OF_THIS_CLUSTER,),
     ),
 )
-
-
-def of_path(path: str) -> Row:
-    """Return a row of ``path``: those of one path have the same kind, operations, subresources."""
-    return next(row for row in WEBHOOKS if row.path == path)

@@ -23,13 +23,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
-from wsgiref.types import StartResponse, WSGIEnvironment
+from wsgiref.types import WSGIEnvironment
 
 from aiohttp import web
 from gunicorn import sock
 from gunicorn.workers import base
 
-from certs import pki
+from certs import childprocess
 from certs.listener import Handshakes
 from kube import credentials, memory
 from webhook import metrics
@@ -77,10 +77,6 @@ class Service:
     An app that is called in the loop, and has to wait after all, raises ``MustWaitError``."""
     beside: Callable[[], Coroutine[Any, Any, None]]
     """Runs in the loop that calls the app, as long as that does."""
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer, as gunicorn wants it of what it has loaded."""
-        return self.app(environ, start_response)
 
 
 class RequestServer:
@@ -183,7 +179,6 @@ class Clients(web.Server):
         self._counts = Counter[str]()
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Count it; close it if it is one too many."""
         super().connection_made(handler, transport)
         source, *_ = transport.get_extra_info("peername") or ("",)  # who went at once has none
         self._sources[handler] = source
@@ -205,7 +200,6 @@ class Refusal(asyncio.Protocol):
     """Closes a connection that is one too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it."""
         transport.close()
 
 
@@ -285,10 +279,10 @@ async def _called_in(threads: Executor, app: App, environ: WSGIEnvironment) -> w
 
 
 def _call(app: App, environ: WSGIEnvironment) -> web.Response:
-    told: list[Any] = []
+    head: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], *_: Any) -> None:
-        told[:] = [int(status[:3]), headers]
+        head[:] = [int(status[:3]), headers]
 
     parts = app(environ, start_response)
     try:
@@ -297,7 +291,7 @@ def _call(app: App, environ: WSGIEnvironment) -> web.Response:
         close = getattr(parts, "close", None)
         if close is not None:
             close()
-    status, headers = told
+    status, headers = head
     kept = {name: value for name, value in headers if name != "Content-Length"}
     return web.Response(status=status, headers={"Server": _NAME, **kept}, body=body)
 
@@ -313,6 +307,7 @@ class CachedContext:
     def __init__(self) -> None:
         self._seen: tuple[tuple[int, int], ...] = ()
         self._context: ssl.SSLContext | None = None
+        self._announcing: asyncio.Task[None] | None = None
 
     def get(self, config: Any, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
         """Return the context; gunicorn asks for every connection."""
@@ -321,7 +316,8 @@ class CachedContext:
             seen = tuple(_stamp(Path(path)) for path in files if path)
             if self._context is None or seen != self._seen:
                 self._context, self._seen = hardened(make()), seen
-                _announce(Path(config.certfile))
+                served = Path(config.certfile).read_bytes()
+                self._announcing = asyncio.create_task(_announce(served))
         except (OSError, ssl.SSLError):  # half-written or gone: the old pair serves on
             if self._context is None:
                 raise
@@ -356,9 +352,9 @@ def is_one_of(names: frozenset[str], certificate: Mapping[str, Any]) -> bool:
     return len(found) == 1 and (not names or found[0] in names)
 
 
-def _announce(certificate: Path) -> None:
+async def _announce(certificate: bytes) -> None:
     try:
-        ends = pki.expiry(certificate.read_bytes())
+        ends = await childprocess.expiry(certificate)
     except (OSError, ValueError):
         return
     metrics.CERTIFICATE_EXPIRY.set(ends.timestamp())

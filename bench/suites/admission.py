@@ -17,6 +17,7 @@ from apis.objects import Key, Object
 from bench import arms, children, figures, liqo, load, slow
 from bench.settings import LIQO, Settings
 from bench.stage import CONSUMER, Stage
+from kube import wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
 
@@ -214,7 +215,7 @@ async def clear(cluster: ClusterClient, namespace: str) -> None:
     """Delete all pods of a namespace in one request."""
     path = f"/api/v1/namespaces/{namespace}/pods"
     async with cluster.stream("DELETE", path, {"gracePeriodSeconds": "0"}, idle_s=300) as answer:
-        await answer.read()
+        await wire.whole(answer, most=wire.MAX_ANSWER)
 
 
 async def _url(stage: Stage, arm: str) -> str:

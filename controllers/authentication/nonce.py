@@ -4,21 +4,16 @@ Source: docs/parity.md § 2.5, 4.8; SEC-A10, SEC-A11.
 """
 
 import logging
-import secrets as dice
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from apis import authentication, keys, objects, ownership
 from apis.objects import Key, Object
 from certs import identity, pki
 from controllers import watches, writes
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister
-from kube.cluster import Cluster
-from kube.controller import Runner, WatchSource
-from kube.events import EventRecorder
+from controllers.manager import Controller, Manager
+from kube.controller import WatchSource
 from kube.informer import Change
 
 _NONCE: Final = "nonce"
@@ -27,19 +22,22 @@ _SIGNED: Final = "signedNonce"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class NonceReconciler:
+class NonceReconciler(Controller):
     """One Secret of one of the two names; every other Secret is somebody else's."""
 
-    cluster: Cluster
-    secrets: Lister
-    """Those of tenant namespaces: one that is not seen yet brings us back."""
-    cluster_id: str
-    private_key: bytes = field(repr=False)
-    events: EventRecorder
-    clock: Callable[[], datetime]
-    dice: Callable[[int], bytes] = field(repr=False)
-    """``secrets.token_bytes``."""
+    name = "nonce"
+
+    def __init__(
+        self, manager: Manager, dice: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        super().__init__(manager)
+        self._dice = dice
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return (
+            self.watch(watches.SECRETS, _so_named),
+            self.watch(watches.PEER_NAMESPACES, _inside),
+        )
 
     async def reconcile(self, key: Key) -> float | None:
         works = {
@@ -49,10 +47,10 @@ class NonceReconciler:
         if key.name not in works:
             return None
         label, work = works[key.name]
-        secret = (await self.secrets()).get(key)
+        secret = (await self.all(watches.SECRETS)).get(key)
         if secret is None or objects.is_terminating(secret):
             return None
-        peer = await watches.peer_in(self.cluster, key.namespace)
+        peer = await watches.peer_in(self.cached, key.namespace)
         if not peer or objects.labels(secret).get(label) != "true":
             return None
         return await work(secret, peer)
@@ -63,14 +61,14 @@ class NonceReconciler:
         text = _read(secret, _NONCE)
         if not text:
             text = authentication.nonce_text(
-                consumer, self.cluster_id, self.dice(authentication.NONCE_BYTES), now
+                consumer, self.manager.cluster_id, self._dice(authentication.NONCE_BYTES), now
             )
             await self._write(secret, _NONCE, text.encode())
             logger.info("Made a nonce", extra={"cluster": consumer})
         if not authentication.nonce_has_ended(text, now):
             return authentication.NONCE_LIFETIME.total_seconds()
         await writes.remove(
-            self.cluster,
+            self.cached,
             keys.SECRET,
             objects.key_of(secret),
             is_ours=lambda found: _read(found, _NONCE) == text,
@@ -81,11 +79,13 @@ class NonceReconciler:
         text = _read(secret, _NONCE)
         if not text or not self._needs_signature(secret, text):
             return None
-        why = authentication.reason_not_to_sign(text, self.cluster_id, provider, self.clock())
+        why = authentication.reason_not_to_sign(
+            text, self.manager.cluster_id, provider, self.clock()
+        )
         if why:
             self.events.event(keys.SECRET, secret, "Warning", "NonceNotSigned", f"nonce: {why}")
             return None
-        await self._write(secret, _SIGNED, identity.sign(self.private_key, text.encode()))
+        await self._write(secret, _SIGNED, identity.sign(self.manager.private_key, text.encode()))
         logger.info("Signed a nonce", extra={"cluster": provider})
         return None
 
@@ -94,7 +94,7 @@ class NonceReconciler:
             found = authentication.decoded(secret.get("data") or {}, _SIGNED)
         except ValueError:
             return True
-        public = pki.public_key(self.private_key)
+        public = pki.public_key(self.manager.private_key)
         return not identity.is_signed(public, text.encode(), found)
 
     async def _write(self, secret: Object, field_: str, data: bytes) -> None:
@@ -102,7 +102,7 @@ class NonceReconciler:
             "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
             "data": {field_: authentication.encoded(data)},
         }
-        await self.cluster.patch(keys.SECRET, objects.key_of(secret), changes)
+        await self.cached.patch(keys.SECRET, objects.key_of(secret), changes)
 
 
 def _read(secret: Object, field_: str) -> str:
@@ -115,30 +115,11 @@ def _read(secret: Object, field_: str) -> str:
 # Which Secrets hold nonces: those of two names, in tenant namespaces only ------------------------
 
 
-_NAMES = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
+_NAMES: Final = (keys.NONCE_SECRET, keys.SIGNED_NONCE_SECRET)
 
 
-def controller(manager: Manager) -> Setup:
-    secrets = manager.tenant_secrets()
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-
-    def runner() -> Runner:
-        reconciler = NonceReconciler(
-            manager.cached,
-            watches.cached(secrets),
-            manager.cluster_id,
-            manager.private_key,
-            manager.events,
-            manager.clock,
-            dice.token_bytes,
-        )
-        sources = [
-            WatchSource(secrets, lambda change: [change.key] if change.key.name in _NAMES else []),
-            WatchSource(namespaces, _inside),
-        ]
-        return Runner("nonce", reconciler, sources)
-
-    return lambda: [runner()]
+def _so_named(change: Change[Object]) -> Iterable[Key]:
+    return [change.key] if change.key.name in _NAMES else []
 
 
 def _inside(change: Change[Object]) -> Iterable[Key]:

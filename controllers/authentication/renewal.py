@@ -4,10 +4,10 @@ Source: docs/parity.md § 1.11, 4.8; F-25, F-26.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
 
 from apis import keys, objects, ownership
 from apis.authentication import AuthParams, Identity, IdentityType, Tenant, TenantCondition
@@ -16,10 +16,8 @@ from certs import pki
 from controllers import watches, writes
 from controllers.authentication.identity import forge as identity_forge
 from controllers.authentication.identity.forge import IdentityRefusedError
-from controllers.manager import Manager, Setup
-from kube.cluster import Cluster
-from kube.controller import Runner, WatchSource
-from kube.events import EventRecorder
+from controllers.manager import Controller
+from kube.controller import WatchSource
 
 KIND: Final = keys.RENEW
 
@@ -35,18 +33,16 @@ class _TooEarlyError(IdentityRefusedError):
     """The certificate begins in the future: it may be taken over later."""
 
 
-@dataclass(frozen=True)
-class LocalRenewReconciler:
+class LocalRenewReconciler(Controller):
     """The Renew of one control-plane Identity, called like it."""
 
-    cluster: Cluster
-    cluster_id: str
-    private_key: bytes = field(repr=False)
-    events: EventRecorder
-    clock: Callable[[], datetime]
+    name = "renewal"
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return self.watch(watches.IDENTITIES), self.watch(watches.RENEWS)
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(keys.IDENTITY, key)
+        obj = await self.cached.get(keys.IDENTITY, key)
         if obj is None or objects.is_terminating(obj):
             return None
         try:
@@ -56,10 +52,10 @@ class LocalRenewReconciler:
         if identity.type is not IdentityType.CONTROL_PLANE:
             return None
         renew = await writes.ensure(
-            self.cluster,
+            self.cached,
             KIND,
-            _renew(obj, identity, self.cluster_id),
-            is_ours=lambda found: objects.is_controlled_by(found, obj),
+            _renew(obj, identity, self.manager.cluster_id),
+            is_ours=writes.owned_by(obj),
         )
         try:
             await self._take_over(obj, identity, renew)
@@ -82,7 +78,7 @@ class LocalRenewReconciler:
                 "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
                 "spec": {"authParams": params.shown()},
             }
-            await self.cluster.patch(keys.IDENTITY, objects.key_of(obj), changes)
+            await self.cached.patch(keys.IDENTITY, objects.key_of(obj), changes)
             logger.info("Renewed the identity", extra={"cluster": identity.cluster_id})
         if changed := identity_forge.change(said, held):
             raise IdentityRefusedError(identity_forge.SERVER_CHANGED, changed)
@@ -96,7 +92,7 @@ class LocalRenewReconciler:
         held = identity.params
         if params.certificate == held.certificate:
             return True  # another authority of the same server
-        identity_forge.check(replace(identity, params=params), self.private_key)
+        identity_forge.check(replace(identity, params=params), self.manager.private_key)
         self._check_begun(params)
         return self._begins_later(params, held)
 
@@ -117,7 +113,7 @@ class LocalRenewReconciler:
     def _begins_later(self, params: AuthParams, held: AuthParams) -> bool:
         """Whether ``params`` were signed after those that are ``held``, or these are not for us."""
         try:
-            is_usable = pki.fits_key(held.certificate, self.private_key)
+            is_usable = pki.fits_key(held.certificate, self.manager.private_key)
         except ValueError:
             return True
         begun, before = pki.started(params.certificate), pki.started(held.certificate)
@@ -125,41 +121,47 @@ class LocalRenewReconciler:
         return not is_usable or is_ahead or begun > before
 
 
-@dataclass(frozen=True)
-class RemoteRenewReconciler:
+class RemoteRenewReconciler(Controller):
     """The replica of a consumer's Renew: what its Tenant has now, or its slice.
 
     A consumer of ours asks for its control plane only; one that runs Liqo for each identity.
     """
 
-    cluster: Cluster
-    all_tenants: Callable[[], Mapping[Key, Object]]
+    name = "renewalanswer"
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        beside = self.beside(watches.RENEWS)
+        return (
+            self.watch(watches.RENEWS),
+            self.watch(watches.TENANTS, watches.but_booked(beside)),
+            self.watch(watches.RESOURCE_SLICES, beside),
+        )
 
     async def reconcile(self, key: Key) -> float | None:
-        renew = await self.cluster.get(KIND, key)
+        renew = await self.cached.get(KIND, key)
         if renew is None or objects.is_terminating(renew):
             return None
-        consumer = await watches.peer_in(self.cluster, key.namespace)
+        consumer = await watches.peer_in(self.cached, key.namespace)
         if not consumer or not ownership.origin(renew, consumer):
             return None
-        params = self._params(key.namespace, consumer)
+        params = await self._params(key.namespace, consumer)
         if params and _is_for_slice(renew):
             params = await self._params_of_slice(renew, consumer)
         if params:
-            await writes.write_status(self.cluster, KIND, renew, {"authParams": params})
+            await writes.write_status(self.cached, KIND, renew, {"authParams": params})
         return None
 
     async def _params_of_slice(self, renew: Object, consumer: str) -> Object | None:
         ref = renew["spec"].get("resourceSliceRef") or {}
         where = Key(objects.key_of(renew).namespace, str(ref.get("name") or ""))
-        found = where.name and await self.cluster.get(keys.RESOURCE_SLICE, where)
+        found = where.name and await self.cached.get(keys.RESOURCE_SLICE, where)
         if not found or not ownership.origin(found, consumer):
             return None
         params: Object | None = objects.status(found).get("authParams")
         return params
 
-    def _params(self, namespace: str, consumer: str) -> Object | None:
-        for key, obj in self.all_tenants().items():
+    async def _params(self, namespace: str, consumer: str) -> Object | None:
+        for key, obj in (await self.all(watches.TENANTS)).items():
             if key.namespace != namespace or not _is_active(obj, consumer):
                 continue
             params: Object | None = objects.status(obj).get("authParams")
@@ -189,38 +191,3 @@ def _renew(obj: Object, identity: Identity, cluster_id: str) -> Object:
     }
     spec = {"consumerClusterID": cluster_id, "identityType": identity.type.value}
     return objects.named(KIND, objects.key_of(obj), metadata=metadata, spec=spec)
-
-
-# Which changes concern which Renew ---------------------------------------------------------------
-
-
-def controller(manager: Manager) -> Setup:
-    renews = manager.informer(watches.RENEWS)
-    identities = manager.informer(watches.IDENTITIES)
-    tenants = manager.informer(watches.TENANTS)
-    slices = manager.informer(watches.RESOURCE_SLICES)
-    beside = watches.beside(renews)
-
-    def runners() -> tuple[Runner, Runner]:
-        local = LocalRenewReconciler(
-            manager.cached,
-            manager.cluster_id,
-            manager.private_key,
-            manager.events,
-            manager.clock,
-        )
-        remote = RemoteRenewReconciler(manager.cached, tenants.items)
-        return (
-            Runner("renewal", local, [WatchSource(identities), WatchSource(renews)]),
-            Runner(
-                "renewalanswer",
-                remote,
-                [
-                    WatchSource(renews),
-                    WatchSource(tenants, watches.but_booked(beside)),
-                    WatchSource(slices, beside),
-                ],
-            ),
-        )
-
-    return runners

@@ -13,6 +13,7 @@ from apis.networks import ListenAddress
 from apis.objects import Key, Kind, Object
 from certs import metricsserver
 from certs.listener import Server
+from controllers.metricagent.forge import KubeletNode
 from controllers.metricagent.server import (
     Agent,
     AgentCertificateReconciler,
@@ -37,18 +38,14 @@ class MetricAgentOptions:
     """What the command line says."""
 
     kubeconfig: Path | None = flag(
-        "kubeconfig file; without it this pod's own identity", "--kubeconfig", type=Path
+        "kubeconfig file (default: the pod's service account)", "--kubeconfig", type=Path
     )
-    namespace: str = flag(
-        "where its Service is (%(default)s)", "--namespace", default=keys.LIQO_NAMESPACE
-    )
-    port: int = flag("port of the aggregated API (%(default)s)", "--port", type=int, default=8443)
-    health_port: int = flag(
-        "port of /healthz (%(default)s)", "--health-port", type=int, default=HEALTH_PORT
-    )
+    namespace: str = flag("namespace of its Service", "--namespace", default=keys.LIQO_NAMESPACE)
+    port: int = flag("port of the aggregated API", "--port", type=int, default=8443)
+    health_port: int = flags.health(HEALTH_PORT)
     metrics_address: ListenAddress | None = flags.metrics()
     kubelet_ca: Path | None = flag(
-        "who signs the kubelets' certificates; without it, who signs the API server's",
+        "file with the CA of the kubelets' certificates (default: that of the API server)",
         "--kubelet-certificate-authority",
         type=Path,
     )
@@ -77,7 +74,8 @@ class MetricAgent:
         of_shadows = f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
         self._pods = Informer(Selection(keys.POD, Partial, labels=of_shadows))
         self._namespaces = _informer(keys.NAMESPACE, labels=ownership.PEERS)
-        self._nodes = _informer(keys.NODE, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")
+        physical = f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}"
+        self._nodes = Informer(Selection(keys.NODE, KubeletNode, labels=physical))
         self._services = _informer(
             keys.API_SERVICE, fields=f"metadata.name={keys.METRICS_API.name}"
         )
@@ -88,17 +86,17 @@ class MetricAgent:
         )
         ca = settings.kubelet_ca
         tls = credentials.trusting(ca.read_bytes()) if ca else None
-        kubelets = Kubelets(cluster, lambda: list(self._nodes.items().values()), tls)
+
+        def namespaces() -> list[Object]:
+            return list(self._namespaces.items().values())
+
+        kubelets = Kubelets(cluster, lambda: list(self._nodes.items().values()), namespaces, tls)
         agent = Agent(
-            self._front_proxy,
-            lambda: list(self._namespaces.items().values()),
-            lambda: self._pods.items().keys(),
-            kubelets.say,
+            self._front_proxy, namespaces, lambda: self._pods.items().keys(), kubelets.say
         )
         self._server = Server(application(agent), settings.port)
 
     async def run(self, daemon: Process) -> None:
-        """Run all loops for ever."""
         informers: list[Informer[Any]] = [
             self._pods, self._namespaces, self._nodes, self._services, self._proxies,
         ]  # fmt: skip
@@ -150,7 +148,10 @@ def _informer(kind: Kind, **selected: Any) -> Informer[Object]:
 
 
 def _options(argv: Sequence[str] | None) -> MetricAgentOptions:
-    parser = argparse.ArgumentParser(prog="python3 -m controllers.metricagent", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python3 -m controllers.metricagent",
+        description="Serves metrics.liqo.io to clusters that offload to this one.",
+    )
     return flags.parsed(parser, MetricAgentOptions, argv)
 
 

@@ -9,11 +9,21 @@ import asyncio
 import base64
 import binascii
 import datetime as dt
+import itertools
 import json
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+import zlib
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +35,8 @@ from aiohttp.typedefs import Handler
 from apis import authentication, keys, objects, prometheus
 from apis.networks import ListenAddress
 from apis.objects import Key, Object
-from certs import pki
+from certs import childprocess
+from certs.keypair import Keypair
 from controllers.metricagent import forge
 from kube import authz, errors, wire
 from kube.client import ClusterClient
@@ -70,7 +81,7 @@ class Agent:
     front_proxy: Callable[[], FrontProxy]
     namespaces: Callable[[], Iterable[Object]]
     pods: Callable[[], Collection[Key]]
-    say: Callable[[str], Awaitable[list[str]]]
+    say: Callable[[str], Awaitable["KubeletsSay"]]
 
 
 def application(agent: Agent) -> web.Application:
@@ -106,8 +117,17 @@ async def _scrape(agent: Agent, request: web.Request) -> web.StreamResponse:
     if path not in keys.SCRAPED:
         raise web.HTTPNotFound(text=f"there are {', '.join(keys.SCRAPED)}\n")
     twins = forge.twins(agent.namespaces(), consumer)
-    text = forge.narrowed(await agent.say(path), twins, agent.pods()) if twins else ""
-    return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
+    try:
+        told = await (await agent.say(path)).told(consumer, twins, agent.pods()) if twins else []
+    except errors.LargerError as error:
+        raise web.HTTPServiceUnavailable(text=f"{error}\n") from error
+    body = _inflated(told)
+    return web.Response(body=body, headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+
+async def _inflated(kept: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for each in kept:
+        yield zlib.decompress(each)
 
 
 def _said(answer: Object) -> Handler:
@@ -132,57 +152,128 @@ logger = logging.getLogger(__name__)
 FRESH_S: Final = 5.0
 ASK_S: Final = 8.0
 MAX_ANSWER: Final = 32 * 2**20
+MAX_LINE: Final = 4 * prometheus.MAX_LINE
+"""Bytes, of which a character has up to four."""
+MAX_TOLD: Final = 64 * 2**20
+"""Characters of what one consumer is told: its virtual kubelet takes no more bytes."""
 AT_ONCE: Final = 16
 
 
+class KubeletsSay:
+    """What all kubelets say at one path of ``kept`` namespaces; what each consumer is told of it.
+
+    Consumers are told one after another, and each the same, however often it asks.
+    """
+
+    def __init__(self, kept: Mapping[str, Sequence[bytes]], *, most: int = MAX_TOLD) -> None:
+        self._kept, self._most = kept, most
+        self._told: dict[str, list[bytes] | None] = {}
+        self._turn = asyncio.Lock()
+
+    async def told(
+        self, consumer: str, twins: Mapping[str, str], pods: Collection[Key]
+    ) -> list[bytes]:
+        """Return the samples of ``pods`` in ``twins``, deflated, each metric by itself.
+
+        Raises:
+            LargerError: they are more than a virtual kubelet takes.
+        """
+        async with self._turn:
+            if consumer not in self._told:
+                self._told[consumer] = await self._narrowed(twins, pods)
+            told = self._told[consumer]
+        if told is None:
+            raise errors.LargerError(
+                f"the samples of {consumer} are larger than {self._most} bytes"
+            )
+        return told
+
+    async def _narrowed(
+        self, twins: Mapping[str, str], pods: Collection[Key]
+    ) -> list[bytes] | None:
+        samples = forge.ConsumerSamples(twins, pods)
+        for each in itertools.chain.from_iterable(self._kept.get(twin, ()) for twin in twins):
+            samples.read(forge.inflated(each))
+            if samples.size > self._most:
+                return None
+            await asyncio.sleep(0)  # thousands of pods take seconds, and others ask, too
+        told = []
+        for text in samples.texts():
+            told.append(forge.deflated(text))
+            await asyncio.sleep(0)
+        return told
+
+
 class Kubelets:
-    """Asks every physical node; one that does not answer is left out, and said in the log."""
+    """Asks every physical node; one that does not answer is left out, and said in the log.
+
+    Of what they say only samples of ``namespaces`` are kept.
+    """
 
     def __init__(
         self,
         client: ClusterClient,
-        nodes: Callable[[], Iterable[Object]],
+        nodes: Callable[[], Iterable[forge.KubeletNode]],
+        namespaces: Callable[[], Iterable[Object]],
         tls: ssl.SSLContext | None,
+        *,
+        ask_s: float = ASK_S,
     ) -> None:
         self._client, self._nodes, self._tls = client, nodes, tls
+        self._namespaces, self._ask_s = namespaces, ask_s
         self._turn: dict[str, asyncio.Lock] = {path: asyncio.Lock() for path in keys.SCRAPED}
-        self._said: dict[str, list[str]] = {}
+        self._said: dict[str, KubeletsSay] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def say(self, path: str) -> list[str]:
+    async def say(self, path: str) -> KubeletsSay:
         """Return what each kubelet says at ``path``, at most 5 s old."""
         async with self._turn[path]:
             if path not in self._said:
-                self._said[path] = await self._ask_all(path)
+                self._said[path] = KubeletsSay(await self._ask_all(path))
                 asyncio.get_running_loop().call_later(FRESH_S, self._said.pop, path)
             return self._said[path]
 
-    async def _ask_all(self, path: str) -> list[str]:
+    async def _ask_all(self, path: str) -> Mapping[str, Sequence[bytes]]:
         where = [found for node in self._nodes() if (found := forge.address(node))]
+        namespaces = {objects.key_of(namespace).name for namespace in self._namespaces()}
+        kept: dict[str, list[bytes]] = {}
+
+        async def ask(host: str, port: int) -> None:
+            said = await self._ask(session, host, port, path, forge.KubeletSamples(namespaces))
+            for namespace, texts in said.items():
+                kept.setdefault(namespace, []).extend(texts)
+
         async with aiohttp.ClientSession(trust_env=False, auto_decompress=False) as session:
-            texts = await asyncio.gather(*(self._ask(session, *one, path) for one in where))
-        return [text for text in texts if text is not None]
+            await asyncio.gather(*(ask(*one) for one in where))
+        return kept
 
     async def _ask(
-        self, session: aiohttp.ClientSession, host: str, port: int, path: str
-    ) -> str | None:
+        self,
+        session: aiohttp.ClientSession,
+        host: str,
+        port: int,
+        path: str,
+        samples: forge.KubeletSamples,
+    ) -> Mapping[str, Sequence[bytes]]:
         url = yarl.URL.build(scheme="https", host=host, port=port, path=path)
         authorization = self._client.access.authorization
         headers = {"Authorization": authorization, "Accept-Encoding": "identity"}
         tls = self._tls or self._client.access.tls or True
+        decoder = Decoder()
         try:
             async with (
                 self._at_once,
-                asyncio.timeout(ASK_S),
+                asyncio.timeout(self._ask_s),
                 session.get(url, ssl=tls, headers=headers, allow_redirects=False) as answer,
             ):
                 answer.raise_for_status()
-                said = await wire.whole(answer, most=MAX_ANSWER)
-                return Decoder().text(said)
+                async for lines in wire.whole_lines(answer, most=MAX_ANSWER, longest=MAX_LINE):
+                    samples.read(decoder.text(lines))
+                return samples.end()
         except (aiohttp.ClientError, errors.KubeError, OSError, ValueError) as error:
             fields = {"kubelet": str(ListenAddress(host, port)), "error": repr(error)}
             logger.warning("A kubelet gave no metrics", extra=fields)
-            return None
+            return {}
 
 
 # With what it serves: a certificate of its own making, which the API server is told of ------------
@@ -209,7 +300,7 @@ class AgentCertificateReconciler:
         cluster: Cluster,
         *,
         service: Key,
-        install: Callable[[pki.Keypair], Awaitable[None]],
+        install: Callable[[Keypair], Awaitable[None]],
         clock: Callable[[], dt.datetime],
         tick: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -224,13 +315,10 @@ class AgentCertificateReconciler:
         if renewal is not None and renewal.left_s(now, self._tick()) > 0:
             await self._tell(key, self._ca, now)
             return AGAIN_S
-        ca = pki.new_ca("liqo-metric-agent-ca", now=now, lifetime=LIFETIME)
-        pair = pki.issue(
-            ca, common_name=self._name, dns=[self._name], server=True, now=now, lifetime=LIFETIME
-        )
-        await self._tell(key, ca.certificate, now)
+        ca, pair = await childprocess.authority("liqo-metric-agent-ca", self._name, now, LIFETIME)
+        await self._tell(key, ca, now)
         await self._install(pair)
-        self._ca = ca.certificate
+        self._ca = ca
         self._renewal = Deadline.noted(now + RENEWED, now, self._tick())
         return AGAIN_S
 
@@ -239,9 +327,8 @@ class AgentCertificateReconciler:
         found = await self._cluster.get_live(keys.API_SERVICE, key)
         if found is None or ca in authentication.certificates(had := _bundle(found)):
             return
-        trusted = authentication.certificates(pki.merged_bundle(ca, had, now=now))[
-            :MOST_AUTHORITIES
-        ]
+        merged = await childprocess.merged_bundle(ca, had, now=now)
+        trusted = authentication.certificates(merged)[:MOST_AUTHORITIES]
         wanted = forge.injected(base64.b64encode(b"".join(trusted)).decode())
         wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
         wanted["metadata"]["uid"] = objects.uid(found)

@@ -94,7 +94,6 @@ class Decoder:
             raise errors.UnreadableError("the answer is not a JSON object") from error
 
     def text(self, said: UntrustedBytes) -> str:
-        """Return the text that was said, such as the metrics of pods."""
         return wire.said(said).decode("utf-8", "replace")
 
     def fitted(self, _kind: Kind, said: Object) -> Object:
@@ -131,7 +130,6 @@ def _parts(raw: bytes) -> int:
 
 
 def refusal(status: int, said: UntrustedBytes, *, retry_after_s: float | None) -> errors.KubeError:
-    """Return what an answer that is no success means, in the server's own words."""
     try:
         told = _OBJECT.decode(wire.said(said))
     except _UNREADABLE:

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
-import aiohttp
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -43,10 +43,6 @@ from kubelet.pods.state import NodePod, OffloadedNamespaces
 
 AT_ONCE: Final = 50
 """So many pods are decoded in some two milliseconds."""
-
-
-def _by_key(item: tuple[Key, NodePod]) -> Key:
-    return item[0]
 
 
 class UnknownPodError(Exception):
@@ -111,7 +107,7 @@ class PodLookups:
 
     async def _some_at_once(self) -> AsyncIterator[tuple[Key, NodePod]]:
         """Yield the pods that are here now, and let other tasks run every few of them."""
-        for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=_by_key), 1):
+        for number, (key, pod) in enumerate(sorted(self.pods_here().items(), key=itemgetter(0)), 1):
             yield key, pod
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -149,9 +145,7 @@ class PodLookups:
             raise NotKnownError(f"{what}: {error}") from error
 
 
-# The kubelet API of the virtual node: HTTPS, everybody identified, every right asked for ----------
-# A route is a row of ``ROUTES``; exec, attach and port-forward come as rows of the same table.
-# Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3, SEC-I7.
+# Routes -------------------------------------------------------------------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +166,7 @@ class Provider(Protocol):
 
     def stream(
         self, method: str, path: str, query: Mapping[str, str] | None = None
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]: ...
+    ) -> AbstractAsyncContextManager[wire.HttpAnswer]: ...
 
     async def get_text(self, path: str, *, most: int) -> str: ...
 
@@ -454,9 +448,7 @@ def _refusal(error: errors.KubeError) -> web.HTTPException:
     return web.HTTPBadGateway(text=f"{who}: {texts.clamp(str(error))}\n")
 
 
-# The kubelet API of one virtual node, in a loop of its own, and what keeps it trusted -------------
-# What copies bytes has a loop of its own: no stream makes a lease or a watch wait. Source:
-# docs/parity.md § 5.7; SEC-B8, SEC-B10.
+# In a loop of its own, and what keeps it trusted --------------------------------------------------
 
 
 class ApiEndpoint:

@@ -1,4 +1,4 @@
-"""exec, attach and port-forward: judged as a request, then a tunnel of bytes to the provider.
+"""exec, attach and port-forward: authorized as a request, then a tunnel of bytes to the provider.
 
 Source: docs/parity.md § 5.7; SEC-D1 to SEC-D3.
 """

@@ -29,6 +29,7 @@ SCHEDULED: Final = "PodScheduled"
 READY: Final = "Ready"
 DISRUPTION: Final = "DisruptionTarget"
 RESIZE_PENDING: Final = "PodResizePending"
+_DEFERRED: Final = "Deferred"
 _CONTAINERS_READY: Final = "ContainersReady"
 _GATES: Final = "ReadinessGatesNotReady"
 _TYPES: Final = frozenset(
@@ -70,7 +71,10 @@ def mirrored(local: Object, remote: Object, clean: Filter, deferred: str = "") -
         number = taken_up(local, remote, had.get(name, {}), said.get(name, {}))
         theirs[name] = item if number is None else {**item, "observedGeneration": number}
     if deferred:
-        theirs.setdefault(RESIZE_PENDING, _deferred(local, clean.text(deferred), clean.home.now))
+        waits = condition(
+            local, RESIZE_PENDING, "True", (_DEFERRED, clean.text(deferred)), clean.home.now
+        )
+        theirs.setdefault(RESIZE_PENDING, waits)
     told = {DISRUPTION} if clean.home.was_disrupted else frozenset()
     others = [item for item in of(local) if _is_others(item, {*theirs, *told})]
     return [*theirs.values(), *others]
@@ -105,14 +109,27 @@ def unavailable(local: Object, offered: Object | None, now: datetime) -> Object:
     return _not_ready(local, offered, (REMOTE_UNAVAILABLE, message), now)
 
 
-def not_ready(local: Object, reason: str, message: str, now: datetime) -> list[Object]:
-    """Return the conditions of a pod that is not ready, for a reason of ours."""
+def not_ready(local: Object, said: tuple[str, str], now: datetime) -> list[Object]:
+    """Return the conditions of a pod that is not ready, for a reason of ours and its message."""
     had = next((item for item in of(local) if item.get("type") == READY), None)
-    ready = _not_ready(local, had, (reason, message), now)
+    ready = _not_ready(local, had, said, now)
     return [ready, *(item for item in of(local) if item.get("type") != READY)]
 
 
-def since(local: Object, type_: str, status: str) -> str | None:
+def condition(
+    local: Object, type_: str, status: str, said: tuple[str, str], now: datetime
+) -> Object:
+    """Return a condition of ours, which ``said`` explains: a reason and a message."""
+    return {
+        "type": type_,
+        "status": status,
+        "reason": said[0],
+        "message": said[1],
+        "lastTransitionTime": _since(local, type_, status) or objects.timestamp(now),
+    }
+
+
+def _since(local: Object, type_: str, status: str) -> str | None:
     """Return since when the condition has that status; None if it has another."""
     for item in of(local):
         if item.get("type") == type_ and item.get("status") == status:
@@ -127,22 +144,12 @@ def without_address(local: Object, said: str, now: datetime) -> Object:
         "or is an address of this cluster: it is not published; liqoctl peer --provider-pod-cidr "
         "names networks"
     )
-    return _address(local, FOREIGN_ADDRESS, message, now)
+    return condition(local, ADDRESS, "False", (FOREIGN_ADDRESS, message), now)
 
 
 def without_networks(local: Object, now: datetime) -> Object:
     """Return the condition of a pod of whose provider nobody named the networks of pods."""
-    return _address(local, NO_NETWORKS, _NAME_THEM, now)
-
-
-def _address(local: Object, reason: str, message: str, now: datetime) -> Object:
-    return {
-        "type": ADDRESS,
-        "status": "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": since(local, ADDRESS, "False") or objects.timestamp(now),
-    }
+    return condition(local, ADDRESS, "False", (NO_NETWORKS, _NAME_THEM), now)
 
 
 def failed(condition: Object, now: datetime) -> Object:
@@ -167,24 +174,7 @@ def patch(before: list[Object], after: list[Object]) -> list[Object]:
 def _not_ready(
     local: Object, offered: Object | None, said: tuple[str, str], now: datetime
 ) -> Object:
-    reason, message = said
-    return {
-        **(offered or {"type": READY}),
-        "status": "False",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": since(local, READY, "False") or objects.timestamp(now),
-    }
-
-
-def _deferred(local: Object, message: str, now: datetime) -> Object:
-    return {
-        "type": RESIZE_PENDING,
-        "status": "True",
-        "reason": "Deferred",
-        "message": message,
-        "lastTransitionTime": since(local, RESIZE_PENDING, "True") or objects.timestamp(now),
-    }
+    return {**(offered or {}), **condition(local, READY, "False", said, now)}
 
 
 def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Object:
@@ -201,7 +191,7 @@ def _judged(local: Object, remote: Mapping[str, Object], now: datetime) -> Objec
     said = {item.get("type"): item for item in reversed(of(local))}
     if missing := [text for gate in gates if (text := _closed(said.get(gate), gate))]:
         return _not_ready(local, {"type": READY}, (_GATES, texts.clamp(", ".join(missing))), now)
-    moved = since(local, READY, "True") or objects.timestamp(now)
+    moved = _since(local, READY, "True") or objects.timestamp(now)
     return {**theirs, "lastTransitionTime": moved}
 
 

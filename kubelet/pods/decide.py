@@ -14,7 +14,8 @@ from apis.objects import Object
 from apis.offloading import MappedNamespace, NamespaceOffloading, PodOffloadingStrategy
 from apis.placement import TOLERATION, PlacementAnnotation
 from apis.resources import Quantity, Resources
-from kubelet.pods import shadowpod, status
+from kubelet.pods import apiserver, shadowpod, status
+from kubelet.pods.apiserver import ApiServer, Token
 from kubelet.pods.mapping import MappingState
 from kubelet.pods.sanitize import LocalContext
 
@@ -67,12 +68,12 @@ class PodSnapshot:
         return twin if made and self._names_node(twin) else None
 
     def is_taken(self) -> bool:
-        """Whether an object stands there that no reflection of this pair made."""
+        """Whether an object stands there that no reflection of this mapping made."""
         twins = [twin for twin in (self.shadow, self.remote) if twin is not None]
         return any(not self.pair.reflects(twin) for twin in twins)
 
     def is_shared(self) -> bool:
-        """Whether another virtual node of the same pair made what stands there."""
+        """Whether another virtual node of the same mapping made what stands there."""
         twins = [twin for twin in (self.shadow, self.remote) if twin is not None]
         return any(not self._names_node(twin) for twin in twins)
 
@@ -198,16 +199,11 @@ def fall_back(local: Object, state: MappingState, now: datetime) -> FallBack:
 
 
 def patience_s(local: Object, now: datetime) -> float:
-    """Return the seconds until a pod that never started is judged; not above 0 when it is."""
+    """Return the seconds until a pod that never started is decided; not above 0 when it is."""
     created = local["metadata"].get("creationTimestamp")
     if not created:
         return 0.0
     return (datetime.fromisoformat(created) + PATIENCE - now).total_seconds()
-
-
-def has_ended(local: Object) -> bool:
-    """Whether it has ended, and stays."""
-    return objects.is_finished(local) and not objects.is_terminating(local)
 
 
 def is_overdue(local: Object, now: datetime) -> bool:
@@ -229,7 +225,7 @@ def is_replaced(local: Object) -> bool:
 
 
 def is_judged_anew(local: Object) -> bool:
-    """Whether the webhook let it onto virtual nodes, and will judge another that its owner makes.
+    """Whether the webhook let it onto virtual nodes, and will admit another that its owner makes.
 
     It was on its way when its namespace was unoffloaded. One that tolerates virtual nodes by itself
     would only come back here, for ever.
@@ -277,7 +273,7 @@ def claim(pod: Object) -> NodeClaim | None:
     if objects.is_finished(pod):
         return None
     amounts = resources.usage_of_stored(pod["spec"])
-    is_waiting = status.status_of(pod).get("reason") == status.OFFLOADING_BACK_OFF
+    is_waiting = objects.status(pod).get("reason") == status.OFFLOADING_BACK_OFF
     is_held_back = is_waiting and bool(placement.is_pinned(pod))
     return NodeClaim(_age(pod), {**amounts, _PODS: resources.parse_quantity(1)}, is_held_back)
 
@@ -289,7 +285,7 @@ def held_back(claims: Iterable[NodeClaim | None]) -> Resources:
 
 def came_by_name(local: Object) -> bool:
     """Whether nobody scheduled the pod, and nothing was made of it yet."""
-    listed = status.status_of(local).get("conditions")
+    listed = objects.status(local).get("conditions")
     is_new = not (status.has_started(local) or is_labelled(local))
     return is_new and not objects.is_condition_true(listed, _SCHEDULED)
 
@@ -299,7 +295,7 @@ def lacking(local: Object, node: Object | None, others: Iterable[NodeClaim]) -> 
 
     "" if it has, or where nobody says what it has.
     """
-    allocatable: Mapping[str, Any] = status.status_of(node or {}).get("allocatable") or {}
+    allocatable: Mapping[str, Any] = objects.status(node or {}).get("allocatable") or {}
     own = claim(local)
     if not allocatable or own is None:
         return ""
@@ -338,7 +334,7 @@ def _age(pod: Object) -> tuple[str, str]:
 
 def remote_refusal(shadow: Object, type_: str = "Admitted") -> str:
     """Return why the provider does not admit the pod, or a change of it; "" if it does."""
-    found = objects.find_condition(status.status_of(shadow).get("conditions"), type_) or {}
+    found = objects.find_condition(objects.status(shadow).get("conditions"), type_) or {}
     if found.get("status") != "False":
         return ""
     return str(found.get("message") or found.get("reason") or "refused")
@@ -346,7 +342,7 @@ def remote_refusal(shadow: Object, type_: str = "Admitted") -> str:
 
 def remote_deferral(shadow: Object) -> str:
     """Return why the pod may not grow yet; "" if nothing of it waits for room."""
-    listed = status.status_of(shadow).get("conditions")
+    listed = objects.status(shadow).get("conditions")
     found = objects.find_condition(listed, keys.UPDATED_CONDITION) or {}
     waits = found.get("status") == "False" and found.get("reason") == quotas.EXCEEDED
     return str(found.get("message") or "") if waits else ""
@@ -373,17 +369,38 @@ def has_ended_remotely(shadow: Object, remote: Object | None) -> bool:
     )
 
 
-def is_awaited(local: Object, shadow: Object, remote: Object | None) -> bool:
+class RemoteState(NamedTuple):
+    """What is told of a pod whose ShadowPod is there."""
+
+    refusal: str
+    """Why the provider does not admit it, "" if it does."""
+    tokens: list[Token]
+    """Those that it mounts; none once it has ended on the provider."""
+    is_awaited: bool
     """Whether nothing came of the ShadowPod yet: neither a Pod nor an end."""
-    is_over = objects.is_finished(shadow)
-    return remote is None and not status.has_started(local) and not is_over
+    status: Object
+    is_labelled: bool
+    """Whether a write said before whose pod it is."""
+
+
+def remote_state(
+    local: Object, shadow: Object, remote: Object | None, server: ApiServer, home: LocalContext
+) -> RemoteState:
+    has_begun = remote is not None or status.has_started(local)
+    return RemoteState(
+        remote_refusal(shadow),
+        [] if has_ended_remotely(shadow, remote) else apiserver.tokens(local, server),
+        not (has_begun or objects.is_finished(shadow)),
+        remote_status(local, shadow, remote, home),
+        is_labelled(local),
+    )
 
 
 def remote_status(
     local: Object, shadow: Object, remote: Object | None, home: LocalContext
 ) -> Object:
     """Return the status of ``local`` by what there is on the provider."""
-    phase = status.status_of(shadow).get("phase", "")
+    phase = objects.status(shadow).get("phase", "")
     if remote is not None:
         home = status.with_note(home, local, remote)
         if is_remade_remotely(shadow, remote):
@@ -411,7 +428,7 @@ def forbids(local: Object, offloading: Object | None, node: Object | None) -> st
 
     Who owns the pod is not asked, nor what it says of itself, but for the runtime class: its pods
     belong on virtual nodes under every strategy. Without ``offloading`` another rule decides; where
-    ``node`` is not known, only the strategy is judged.
+    ``node`` is not known, only the strategy is compared.
     """
     if offloading is None or objects.is_terminating(offloading):
         return ""

@@ -110,7 +110,10 @@ class PodDeletions:
             left_s = HURRY_S - (now - since)
             if left_s > 0 and await self._is_told(hurry_s, shadow):
                 return left_s
-        await self._delete_shadow(shadow)
+        key = objects.key_of(shadow)
+        self._departures.asked(key, objects.annotations(shadow).get(keys.LOCAL_POD_UID, ""))
+        await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
+        logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})
         return None
 
     async def _is_told(self, hurry_s: int, shadow: Object) -> bool:
@@ -126,9 +129,3 @@ class PodDeletions:
             logger.warning("ends in the time of its spec", extra=fields)
             return False
         return True
-
-    async def _delete_shadow(self, shadow: Object) -> None:
-        key = objects.key_of(shadow)
-        self._departures.asked(key, objects.annotations(shadow).get(keys.LOCAL_POD_UID, ""))
-        await self._remote.delete(keys.SHADOW_POD, key, uid=objects.uid(shadow))
-        logger.info("Deleted shadowpod", extra={"shadowpod": str(key)})

@@ -60,7 +60,7 @@ def of(found: NamespaceMap | None, namespace: str, clusters: HomeAndProvider) ->
 
 
 def known(found: NamespaceMap, clusters: HomeAndProvider) -> Mapping[str, MappedNamespace]:
-    """Return the pair of each namespace of which something may be on the provider."""
+    """Return the mapping of each namespace of which something may be on the provider."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {namespace: there.pair for namespace, there in mappings.items() if there.pair}
 
@@ -72,7 +72,7 @@ def is_unclear(found: NamespaceMap, namespace: str) -> bool:
 
 
 def accepted(found: NamespaceMap, clusters: HomeAndProvider) -> Mapping[str, MappedNamespace]:
-    """Return the pair of each namespace whose pods are offloaded."""
+    """Return the mapping of each namespace whose pods are offloaded."""
     mappings = {namespace: of(found, namespace, clusters) for namespace in found.current}
     return {
         namespace: there.pair

@@ -35,11 +35,11 @@ from kubelet.pods.decide import (
 from kubelet.pods.deletion import PodDeletions
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.references import References
-from kubelet.pods.report import QUIET_S, PodStatuses
+from kubelet.pods.report import PodStatuses
 from kubelet.pods.shadowpod import Options
+from kubelet.pods.significance import QUIET_S
 from kubelet.pods.state import (
     DeletionEvidence,
-    EndGracePeriods,
     OffloadedNamespaces,
     PodStates,
     Recorder,
@@ -101,14 +101,13 @@ class PodReconciler:
             statuses=self._statuses,
             monotonic=monotonic,
         )
-        self._endings = EndGracePeriods(memories, monotonic)
         self._references, self._monotonic = References(local, remote, node.policy), monotonic
-        server = node.options().api_server
+        self._server = node.options().api_server
         self._tokens = Tokens(
             local,
             remote,
             memories,
-            server=server,
+            server=self._server,
             recorder=recorder,
             clock=clock,
             monotonic=monotonic,
@@ -165,7 +164,7 @@ class PodReconciler:
                     raise
                 await self._withhold(local, observed.pair, str(error))
                 return WITHHELD_MAX_S
-        if local is not None and decisions.has_ended(local):
+        if local and objects.is_finished(local) and not objects.is_terminating(local):
             await self._tokens.end(local, observed.pair)
         act = self._steps.get(step)
         return await act(local, observed) if act and local else again_s
@@ -173,8 +172,7 @@ class PodReconciler:
     async def _delete(self, step: PodStep, observed: PodSnapshot) -> float | None:
         """Delete; tokens of a pod that is about to end stay: they go with its ShadowPod else."""
         local, remote = observed.local, observed.mine(observed.remote)
-        is_end = step is not PodStep.DELETE_LOCAL and local and objects.is_terminating(local)
-        if local and remote and is_end and shadowpod.is_for(remote, local):
+        if local and remote and objects.is_terminating(local) and shadowpod.is_for(remote, local):
             await self._tokens.leave_to(local, remote)
         return await self._deletions.do(step, observed)
 
@@ -203,9 +201,9 @@ class PodReconciler:
 
     async def _offload(self, local: Object, observed: PodSnapshot) -> float | None:
         pair, twins = observed.pair, await remote_namespaces_of(local, self._namespaces)
-        options = replace(
-            self._node.options(), twins=twins, is_namespace_local=self._is_namespace_local(local)
-        )
+        offloading = self._node.offloading(pair.local_namespace)
+        is_local = downward.is_namespace_local(local, offloading)
+        options = replace(self._node.options(), twins=twins, is_namespace_local=is_local)
         forbidden = self._node.forbids(local)
         if rejection := self._rejection(local, forbidden):
             await self._statuses.reject(local, rejection)
@@ -220,10 +218,6 @@ class PodReconciler:
             self._recorder.event(keys.POD, local, "Warning", REFERENCES_BEHIND, message)
         claims = await self._references.ephemeral(local)
         return await self._send(local, pair, replace(options, claims=claims))
-
-    def _is_namespace_local(self, local: Object) -> bool:
-        offloading = self._node.offloading(objects.key_of(local).namespace)
-        return downward.is_namespace_local(local, offloading)
 
     async def _send(
         self, local: Object, pair: MappedNamespace, options: shadowpod.Options
@@ -248,7 +242,7 @@ class PodReconciler:
             twin = objects.key_of(shadow)
             message = f"runs on cluster {pair.destination} as pod {twin}"
             self._recorder.event(keys.POD, local, "Normal", SUCCESSFUL_REFLECTION, message)
-            await self._statuses.accept(local)
+            await self._statuses.write(local, status.accepted(local, self._statuses.home()))
         return QUIET_S  # the first status that is worth a write is mostly that it runs
 
     def _rejection(self, local: Object, disabled: str) -> Rejection | None:
@@ -278,32 +272,30 @@ class PodReconciler:
 
     async def _tell(self, local: Object, shadow: Object, observed: PodSnapshot) -> float | None:
         """Tell how the pod is, whether or not the provider takes a change of it now."""
-        if refusal := decisions.remote_refusal(shadow):
-            await self._statuses.refuse(local, refusal)
+        remote, home = observed.remote, self._statuses.home()
+        there = decisions.remote_state(local, shadow, remote, self._server, home)
+        if there.refusal:
+            await self._statuses.refuse(local, there.refusal)
             return None  # the provider tells when it changes its mind
         again_s = None
-        if not decisions.has_ended_remotely(shadow, observed.remote):
+        if there.tokens:
             owner = Owner(keys.SHADOW_POD, shadow)
-            again_s = await self._tokens.keep(local, owner, observed.remote, observed.pair)
-        if decisions.is_awaited(local, shadow, observed.remote):
+            again_s = await self._tokens.keep(local, owner, remote, observed.pair, there.tokens)
+        if there.is_awaited:
             left_s = await self._statuses.await_answer(local, observed.pair)
             if left_s <= 0:
                 return again_s  # the Pod, or what is said of the ShadowPod, brings us back
             again_s = min(again_s or left_s, left_s)
         self._memories.of(local).is_unanswered = False
-        home = self._statuses.home()
-        wanted = decisions.remote_status(local, shadow, observed.remote, home)
-        await self._statuses.write(local, wanted, observed.remote)
-        return again_s if is_labelled(local) else min(again_s or QUIET_S, QUIET_S)
+        await self._statuses.write(local, there.status, remote)
+        return again_s if there.is_labelled else min(again_s or QUIET_S, QUIET_S)
 
     async def _update(self, local: Object, shadow: Object, pair: MappedNamespace) -> None:
         options = self._node.options()
-        changes = shadowpod.changes(shadow, local, pair, options)
+        changes, container = shadowpod.changes(shadow, local, pair, options)
         if taken := apply.taken_off(changes.get("metadata") or {}):
             _tell_orders(self._recorder, local, pair, taken & shadowpod.unsent(local, options))
-        container = shadowpod.debugger(shadow, local)
-        whole = shadowpod.with_debugger(changes, shadow, container) if container else changes
-        if whole and (refusal := await self._change(shadow, whole)):
+        if changes and (refusal := await self._change(shadow, changes)):
             self._recorder.event(keys.POD, local, "Warning", FAILED_UPDATE, refusal)
             if container:
                 await self._add(local, shadow, container)
@@ -338,11 +330,13 @@ class PodReconciler:
         if remote is None or objects.is_finished(local):
             return None
         again_s = None
-        if apiserver.ends_late(local) and not objects.is_finished(remote):
+        is_needed = apiserver.ends_late(local) and not objects.is_finished(remote)
+        if is_needed and (wanted := apiserver.tokens(local, self._server)):
             owner = Owner(keys.POD, remote)  # it runs on for long without a ShadowPod
-            again_s = await self._tokens.keep(local, owner, remote, observed.pair)
+            again_s = await self._tokens.keep(local, owner, remote, observed.pair, wanted)
         is_told_at_once = decisions.is_counted(local) and objects.is_finished(remote)
-        left_s = 0.0 if is_told_at_once else self._endings.lingers_s(local, remote)
+        now, memory = self._monotonic(), self._memories.of(local)
+        left_s = 0.0 if is_told_at_once else memory.lingers_s(remote, now)
         if left_s > 0:
             return min(left_s, again_s or left_s)
         await self._statuses.write(local, self._statuses.mirrored(local, remote), remote)
@@ -350,7 +344,7 @@ class PodReconciler:
 
     async def _confirm_end(self, local: Object, observed: PodSnapshot) -> float | None:
         """Let the provider know that the pod has ended, unless it is about to see that itself."""
-        left_s = self._endings.confirms_s(local)
+        left_s = self._memories.of(local).confirms_s(self._monotonic())
         if observed.remote is not None and left_s > 0:
             return left_s
         if observed.shadow is not None:
@@ -362,18 +356,14 @@ class PodReconciler:
     async def _is_out_of_sight(self, key: Key, local: Object | None, pair: MappedNamespace) -> bool:
         """Whether nobody knows now how the pod is on the provider; if that lasts, it is told."""
         if self._node.is_provider_silent():
-            await self._wait_out(key, local)
+            self._silent.add(key)  # it is looked at afterwards; one that runs is marked now
+            if local and not objects.is_terminating(local) and status.is_running(local):
+                await self._statuses.out_of_reach(local)
             return True
         if missing := self._namespaces.withheld(key.namespace):
             await self._withhold(local, pair, missing)
             return True
         return not self._namespaces.is_synced(key.namespace)
-
-    async def _wait_out(self, key: Key, local: Object | None) -> None:
-        """Mark a pod that runs as out of reach; everything else is looked at afterwards."""
-        self._silent.add(key)
-        if local and not objects.is_terminating(local) and status.is_running(local):
-            await self._statuses.out_of_reach(local)
 
     async def _withhold(self, local: Object | None, pair: MappedNamespace, missing: str) -> None:
         """Tell that the provider took a right away, without which nobody knows how the pod is."""

@@ -1,4 +1,4 @@
-"""What the consumer is told of a pod: its status, once it is worth a write, with an Event.
+"""What the consumer learns of a pod: its status, once it is worth a write, with an Event.
 
 How often a status is written is bounded, whatever a provider says. What waits is not kept: the
 look that may write writes what holds then, so the last state arrives.
@@ -24,7 +24,7 @@ from kube.ratelimit import Buckets
 from kube.slim import ReadYourWrites
 from kubelet.pods import decide, significance, status
 from kubelet.pods.conditions import is_unavailable
-from kubelet.pods.decide import Rejection, is_labelled
+from kubelet.pods.decide import Rejection
 from kubelet.pods.sanitize import LocalContext
 from kubelet.pods.state import (
     REFUSED_S,
@@ -43,8 +43,6 @@ UNANSWERED: Final = Gauge(
 )
 
 
-QUIET_S: Final = 10.0
-"""A pod that starts has its first status then at the latest: what comes before it says little."""
 ANSWER_S: Final = 60.0
 """A provider that takes a ShadowPod makes its Pod sooner: else the user is told."""
 MAX_REFUSED_S: Final = 300.0
@@ -87,27 +85,17 @@ class PodStatuses:
 
     async def write(self, local: Object, wanted: Object, remote: Object | None = None) -> None:
         """Write the status if it is worth it, with what says whose pod it is, and of which Pod."""
-        before, wanted = status.status_of(local), self._told(local, wanted)
-        is_news = significance.is_significant(*self._kept(before, wanted))
-        labels: dict[str, str | None] = {}
-        if keys.REMOTE_UNAVAILABLE in objects.labels(local):
-            labels[keys.REMOTE_UNAVAILABLE] = None
-        age_s = self._memories.of(local).age_s(self._monotonic())
-        if not is_labelled(local) and (is_news or age_s >= QUIET_S):
-            labels[keys.SHADOW_POD_LABEL] = "true"  # it runs, is in trouble, or takes its time
-        if labels or is_news:
-            metadata = {"labels": labels, "annotations": status.note(local, remote)}
-            said = {name: value for name, value in metadata.items() if value}
-            if not await self._patch(local, wanted, said):
-                return
-        known = significance.troubles(before)
-        for reason, message in significance.troubles(wanted).items():
-            if reason not in known:
-                self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
-
-    async def accept(self, local: Object) -> None:
-        """Tell that the provider has taken the pod, which waits there."""
-        await self.write(local, status.accepted(local, self.home()))
+        memory = self._memories.of(local)
+        age_s = memory.age_s(self._monotonic())
+        held_s = self._quick_ends.held_s(memory, significance.owner_of(local, wanted, age_s))
+        if held_s > 0:  # an end that comes too soon: told is that it waits
+            memory.owe(held_s)
+            wanted = significance.held_status(local, self.home())
+        change = significance.change(local, wanted, remote, age_s, self._unkept)
+        if change.is_due and not await self._patch(local, wanted, change.metadata):
+            return
+        for reason, message in change.troubles.items():
+            self._recorder.event(keys.POD, local, "Warning", reason, f"remotely, {message}")
 
     async def end(self, local: Object, phase: str, remote: Object | None) -> None:
         """Let a pod that is about to go have ended, if somebody counts it by its phase.
@@ -172,25 +160,12 @@ class PodStatuses:
             self._recorder.event(keys.POD, local, "Warning", reason, message)
 
     def _is_same(self, local: Object, wanted: Object) -> bool:
-        return significance.is_same(*self._kept(status.status_of(local), wanted))
-
-    def _kept(self, before: Object, wanted: Object) -> tuple[Object, Object]:
-        known = self._unkept
-        return significance.without(before, known), significance.without(wanted, known)
-
-    def _told(self, local: Object, wanted: Object) -> Object:
-        """Return what is told of ``wanted``: of an end that comes too soon that it waits."""
-        memory = self._memories.of(local)
-        owner = significance.owner_of(local, wanted, memory.age_s(self._monotonic()))
-        held_s = self._quick_ends.held_s(memory, owner)
-        if held_s <= 0:
-            return wanted
-        memory.owe(held_s)
-        return significance.held_status(local, self.home())
+        both = objects.status(local), wanted
+        return significance.is_same(*(significance.without(one, self._unkept) for one in both))
 
     async def _patch(self, local: Object, wanted: Object, metadata: Object) -> bool:
         """Write the status; return whether that was its turn. If not, a later look writes."""
-        before, memory = status.status_of(local), self._memories.of(local)
+        before, memory = objects.status(local), self._memories.of(local)
         left_s = self._pacing.left_s(memory, is_urgent=significance.is_urgent(before, wanted))
         if left_s > 0:
             memory.owe(left_s)
@@ -199,7 +174,7 @@ class PodStatuses:
         metadata = {"uid": objects.uid(local), **metadata}
         key = objects.key_of(local)
         made = await self._local.patch_status(keys.POD, key, changes, metadata=metadata)
-        self._unkept = significance.unkept(self._unkept, changes, status.status_of(made))
+        self._unkept = significance.unkept(self._unkept, changes, objects.status(made))
         self.written.add(local, made)
         return True
 
@@ -210,10 +185,6 @@ class PodStatuses:
 
 
 # How often a status is written here, whatever a provider says, and when a quick end is told -------
-# What waits is not kept: the look that may write writes what holds then, so the last state
-# arrives.
-# Source: docs/parity.md H16; Kubernetes, "Pod Lifecycle", how kubelets restart containers with
-# delays.
 
 PER_SECOND: Final = 5.0
 BURST: Final = 10.0

@@ -131,10 +131,15 @@ def untaken(local: Object, options: Options) -> list[str]:
     return sorted({one.get("key") or "" for one in wanted if not is_taken(one)})
 
 
-def changes(existing: Object, local: Object, pair: MappedNamespace, options: Options) -> Object:
-    """Return the merge patch that brings the ShadowPod ``existing`` to ``local``, {} if none.
+class Changes(NamedTuple):
+    """A merge patch, {} if there is none, and the ephemeral container that it adds."""
 
-    Ephemeral containers are added one by one: see ``debugger``.
+    patch: Object
+    debugger: Object | None
+
+
+def changes(existing: Object, local: Object, pair: MappedNamespace, options: Options) -> Changes:
+    """Return what brings the ShadowPod ``existing`` to ``local``, one ephemeral container at most.
 
     What others added to it stays. Where it is not recorded what was written, as on one of an older
     virtual kubelet, all but what has the provider's prefix counts as that.
@@ -146,10 +151,14 @@ def changes(existing: Object, local: Object, pair: MappedNamespace, options: Opt
     patch = apply.patch(existing, metadata(local, pair, options), written)
     spec_ = _updates(existing["spec"].get("pod") or {}, local["spec"], options)
     changed: Object = {"metadata": patch} if patch else {}
-    return {**changed, "spec": {"pod": spec_}} if spec_ else changed
+    if spec_:
+        changed["spec"] = {"pod": spec_}
+    if container := _debugger(existing, local):
+        changed = with_debugger(changed, existing, container)
+    return Changes(changed, container)
 
 
-def debugger(existing: Object, local: Object) -> Object | None:
+def _debugger(existing: Object, local: Object) -> Object | None:
     """Return an ephemeral container of ``local`` that the provider is to get, None if it has all.
 
     One that the provider refused has ended, by the status of ``local``, and is not sent again:

@@ -3,13 +3,14 @@
 Source: docs/parity.md § 5.5.5; H16; bench/goals.py row 5.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from apis import objects
+from apis import keys, objects
 from apis.objects import Object
 from kubelet.pods import conditions, status
 from kubelet.pods.conditions import OFFLOADED
+from kubelet.pods.decide import is_labelled
 from kubelet.pods.sanitize import LocalContext, mapping
 
 _REASONS: Final = frozenset(
@@ -39,7 +40,40 @@ Path: TypeAlias = tuple[str, ...]
 Paths: TypeAlias = frozenset[Path]
 _ITEM: Final = "*"
 """Any item of a list."""
+QUIET_S: Final = 10.0
+"""A pod that starts has its first status then at the latest: what comes before it says little."""
 _QUIET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+class SignificantChange(NamedTuple):
+    """Whether a status is written, with which metadata, and which troubles it is the first to have.
+
+    Shape: ``metadata`` is {"labels": {...}, "annotations": {...}}; troubles are messages by reason.
+    """
+
+    is_due: bool
+    metadata: Object
+    troubles: Mapping[str, str]
+
+
+def change(
+    local: Object, wanted: Object, remote: Object | None, age_s: float, unkept_: Paths
+) -> SignificantChange:
+    """Return what is new in the status ``wanted`` of ``local``, which tells of ``remote``.
+
+    ``age_s`` is for how long the provider has the pod; ``unkept_`` is what ``unkept`` returns.
+    """
+    before, labels = objects.status(local), dict[str, str | None]()
+    is_news = is_significant(without(before, unkept_), without(wanted, unkept_))
+    if keys.REMOTE_UNAVAILABLE in objects.labels(local):
+        labels[keys.REMOTE_UNAVAILABLE] = None
+    if not is_labelled(local) and (is_news or age_s >= QUIET_S):
+        labels[keys.SHADOW_POD_LABEL] = "true"  # it runs, is in trouble, or takes its time
+    metadata = {"labels": labels, "annotations": status.note(local, remote)}
+    said = {name: value for name, value in metadata.items() if value}
+    had = troubles(before)
+    new = {reason: text for reason, text in troubles(wanted).items() if reason not in had}
+    return SignificantChange(bool(labels) or is_news, said, new)
 
 
 def is_significant(before: Object, after: Object) -> bool:
@@ -54,7 +88,7 @@ def is_significant(before: Object, after: Object) -> bool:
 
 
 def is_urgent(before: Object, after: Object) -> bool:
-    """Whether it is told at once: that a pod is not ready any more, or has ended."""
+    """Whether it is written at once: that a pod is not ready any more, or has ended."""
     had_ended, has_ended = (one.get("phase") in objects.FINAL_PHASES for one in (before, after))
     sides = before.get("conditions"), after.get("conditions")
     was_ready, is_ready = (objects.is_condition_true(one, conditions.READY) for one in sides)
@@ -214,7 +248,7 @@ QUICK_S: Final = 10.0
 def owner_of(local: Object, wanted: Object, age_s: float) -> str:
     """Return the UID of who makes another pod at once after ``wanted``; "" if nobody does.
 
-    Pods of Jobs, and those that nobody owns, end by their own will: they are told at once.
+    Pods of Jobs, and those that nobody owns, end by their own will: they are written at once.
     """
     always = local["spec"].get("restartPolicy", "Always") == "Always"
     is_end = wanted.get("phase") == "Failed" and not objects.is_finished(local)
@@ -225,12 +259,12 @@ def owner_of(local: Object, wanted: Object, age_s: float) -> str:
 
 
 def held_status(local: Object, home: LocalContext) -> Object:
-    """Return the status of ``local`` while its end is not told yet: not ready, and why."""
+    """Return the status of ``local`` while its end is not written yet: not ready, and why."""
     message = (
         "the pod failed within 10 s of its start, as others of its owner did: that is told after a"
         " pause, which doubles up to 5 min"
     )
     listed = conditions.of(local)
     if status.has_started(local):
-        listed = conditions.not_ready(local, status.OFFLOADING_BACK_OFF, message, home.now)
+        listed = conditions.not_ready(local, (status.OFFLOADING_BACK_OFF, message), home.now)
     return status.waiting(local, message, listed)

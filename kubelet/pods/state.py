@@ -17,7 +17,7 @@ from kube.informer import Change, Informer
 from kube.ratelimit import Buckets
 from kube.slim import Packed
 from kubelet.api.usage import Measured
-from kubelet.pods import decide, references, shadowpod, status
+from kubelet.pods import decide, references, shadowpod
 from kubelet.pods.apiserver import Issued, Token
 from kubelet.pods.decide import NodeClaim
 from kubelet.pods.mapping import NamespaceMapping
@@ -99,6 +99,12 @@ REFUSED_S: Final = 1.0
 """The first pause of a pod that is refused."""
 TAKEN_S: Final = 0.1
 """The first pause of a pod whose name is taken by what goes just now."""
+LINGER_S: Final = 2.0
+"""What a pod that ends says for that long is told; a kubelet takes as long to let go of it."""
+MAX_LINGER_S: Final = 10.0
+"""After what each change is told, of a pod that takes its time."""
+CONFIRM_S: Final = 2.0
+"""A provider sees by then itself that a pod has ended at the consumer."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,24 @@ class PodState:
             return None
         pause_s, self.awaits_s = self.awaits_s, min(self.awaits_s * 2, MAX_PAUSE_S)
         return pause_s
+
+    def lingers_s(self, remote: Object, now: float) -> float:
+        """Return the seconds until what ``remote`` says of its end is worth a write.
+
+        Most pods that end are gone before that.
+        """
+        version = str(remote["metadata"]["resourceVersion"])
+        known = self.lingering or Lingering(now, now, version)
+        if known.version != version:
+            known = replace(known, changed=now, version=version)
+        self.lingering = known
+        left_s = LINGER_S - (now - known.changed)
+        return min(left_s, MAX_LINGER_S - (now - known.began))
+
+    def confirms_s(self, now: float) -> float:
+        """Return the seconds until the provider should have seen the end of the pod itself."""
+        self.ended = now if self.ended is None else self.ended
+        return CONFIRM_S - (now - self.ended)
 
 
 class PodStates:
@@ -293,7 +317,7 @@ class DeletionEvidence:
     def _note_end(self, twin: Key, last: Object, pod: Packed | None = None) -> None:
         if objects.is_finished(last):
             whole = None if pod is None or pod.is_outline else pod
-            end = _End(_uid_of(last), status.status_of(last)["phase"], whole)
+            end = _End(_uid_of(last), objects.status(last)["phase"], whole)
             _note(self._ends, twin, end, most=MOST_ENDS)
 
     def end_of(self, twin: Key, uid: str) -> tuple[str, Object | None]:
@@ -373,40 +397,6 @@ def _note(notes: dict[K, T], key: K, what: T, *, most: int = 0) -> None:
     notes[key] = what
     while len(notes) > (most or MOST_DELETED):
         notes.pop(next(iter(notes)))
-
-
-# How long a pod that ends is left alone: most are gone before their end is worth a write ----------
-
-LINGER_S: Final = 2.0
-"""What a pod that ends says for that long is told; a kubelet takes as long to let go of it."""
-MAX_LINGER_S: Final = 10.0
-"""After what each change is told, of a pod that takes its time."""
-CONFIRM_S: Final = 2.0
-"""A provider sees by then itself that a pod has ended at the consumer."""
-
-
-class EndGracePeriods:
-    """Remembers since when pods end."""
-
-    def __init__(self, memories: PodStates, monotonic: Callable[[], float]) -> None:
-        self._memories, self._monotonic = memories, monotonic
-
-    def lingers_s(self, local: Object, remote: Object) -> float:
-        """Return the seconds until what ``remote`` says of its end is worth a write."""
-        now, version = self._monotonic(), str(remote["metadata"]["resourceVersion"])
-        memory = self._memories.of(local)
-        known = memory.lingering or Lingering(now, now, version)
-        if known.version != version:
-            known = replace(known, changed=now, version=version)
-        memory.lingering = known
-        left_s = LINGER_S - (now - known.changed)
-        return min(left_s, MAX_LINGER_S - (now - known.began))
-
-    def confirms_s(self, local: Object) -> float:
-        """Return the seconds until the provider should have seen the end of the pod itself."""
-        now, memory = self._monotonic(), self._memories.of(local)
-        memory.ended = now if memory.ended is None else memory.ended
-        return CONFIRM_S - (now - memory.ended)
 
 
 # The pods of this node by namespace, so that nobody looks through all of them for a few -----------

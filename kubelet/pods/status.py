@@ -65,7 +65,7 @@ def mirrored(local: Object, remote: Object, home: LocalContext, deferred: str = 
 
     Shape: both are Pods; the result is a whole ``status``, what is not ours in it kept.
     """
-    before, theirs = status_of(local), mapping(remote.get("status"))
+    before, theirs = objects.status(local), mapping(remote.get("status"))
     clean = filter_of(local, home)
     said, address = clean.text(theirs.get("podIP")), _address(theirs, home)
     foreign = _unpublished(local, said, home) if said and not address else []
@@ -90,49 +90,34 @@ def out_of_reach(local: Object, now: datetime) -> Object:
     others = [one for one in conditions.of(local) if one.get("type") != conditions.READY]
     is_down = had is not None and had.get("status") == "False"
     ready = had if is_down else conditions.unavailable(local, had, now)
-    return _whole(local, **{**_kept(local), "conditions": [ready, *others]})
+    return _changed(local, conditions=[ready, *others])
 
 
 def ending(local: Object, remote: Object, home: LocalContext) -> Object:
     """Return the status of a pod whose remote one ends to be made again: its conditions follow."""
-    theirs = conditions.mirrored(local, remote, Filter(home))
-    return _whole(local, **{**_kept(local), "conditions": theirs})
+    return _changed(local, conditions=conditions.mirrored(local, remote, Filter(home)))
 
 
 def accepted(local: Object, home: LocalContext) -> Object:
     """Return the status of a pod whose ShadowPod is there, and no pod yet."""
     others = [item for item in conditions.of(local) if item.get("type") != OFFLOADED]
     gone: Object = {"conditions": others, "reason": None, "message": None}
-    kept = gone if _is_ours(status_of(local).get("reason")) else {"conditions": others}
-    return _whole(local, **{"phase": "Pending", **_kept(local), **kept, **_host(home)})
+    kept = gone if _is_ours(objects.status(local).get("reason")) else {"conditions": others}
+    return _pending(local, **kept, **_host(home))
 
 
 def refused(local: Object, message: str, home: LocalContext) -> Object:
     """Return the status of a pod that the provider does not take (any more): why, not ready."""
     clean = Filter(home)
     text = clean.text(message)
-    condition = {
-        "type": OFFLOADED,
-        "status": "False",
-        "reason": FAILED_REFLECTION,
-        "message": text,
-        "lastTransitionTime": conditions.since(local, OFFLOADED, "False")
-        or objects.timestamp(home.now),
-    }
+    said = FAILED_REFLECTION, text
+    condition = conditions.condition(local, OFFLOADED, "False", said, home.now)
     listed = conditions.of(local)
     if has_started(local):
-        listed = conditions.not_ready(local, FAILED_REFLECTION, text, home.now)
+        listed = conditions.not_ready(local, said, home.now)
     others = [item for item in listed if item.get("type") != OFFLOADED]
-    return _whole(
-        local,
-        **{
-            "phase": "Pending",
-            **_kept(local),
-            "reason": FAILED_REFLECTION,
-            "message": text,
-            "conditions": [*others, condition],
-        },
-    )
+    listed = [*others, condition]
+    return _pending(local, reason=FAILED_REFLECTION, message=text, conditions=listed)
 
 
 def without_debugger(local: Object, container: Object, message: str, home: LocalContext) -> Object:
@@ -142,21 +127,17 @@ def without_debugger(local: Object, container: Object, message: str, home: Local
     """
     text, field = Filter(home).text(message), "ephemeralContainerStatuses"
     told = containers.refused(container, text, home.now)
-    have = [one for one in status_of(local).get(field) or [] if one["name"] != container["name"]]
-    return _whole(local, **{"phase": "Pending", **_kept(local), field: [*have, told]})
+    have = [
+        one for one in objects.status(local).get(field) or [] if one["name"] != container["name"]
+    ]
+    return _pending(local, **{field: [*have, told]})
 
 
 def unanswered(local: Object, message: str, home: LocalContext) -> Object:
     """Return the status of a pod whose ShadowPod was accepted, and that got no answer since."""
     made = accepted(local, home)
-    condition = {
-        "type": OFFLOADED,
-        "status": "Unknown",
-        "reason": keys.NO_REMOTE_POD,
-        "message": message,
-        "lastTransitionTime": conditions.since(local, OFFLOADED, "Unknown")
-        or objects.timestamp(home.now),
-    }
+    said = keys.NO_REMOTE_POD, message
+    condition = conditions.condition(local, OFFLOADED, "Unknown", said, home.now)
     return {**made, "conditions": [*(made.get("conditions") or []), condition]}
 
 
@@ -168,58 +149,32 @@ def backed_off(local: Object) -> Object:
     )
     if placement.is_pinned(local):
         message = placement.DAEMON_SET_CURE
-    pending = {**local, "status": {**status_of(local), "phase": "Pending"}}
+    pending = {**local, "status": {**objects.status(local), "phase": "Pending"}}
     return waiting(pending, message, conditions.of(local))
 
 
 def waiting(local: Object, message: str, listed: list[Object]) -> Object:
     """Return the status of a pod that is held back, with the conditions ``listed``."""
-    return _whole(
-        local,
-        **{
-            "phase": "Pending",
-            **_kept(local),
-            "reason": OFFLOADING_BACK_OFF,
-            "message": message,
-            "conditions": listed,
-        },
-    )
+    return _pending(local, reason=OFFLOADING_BACK_OFF, message=message, conditions=listed)
 
 
 def rejected(local: Object, reason: str, message: str) -> Object:
     """Return the final status of a pod that never began, as kubelets reject one."""
-    ours = {"phase": "Failed", "reason": reason, "message": message}
-    return _whole(local, **{**_kept(local), **ours})
+    return _changed(local, phase="Failed", reason=reason, message=message)
 
 
 def aborted(local: Object, now: datetime) -> Object:
     """Return the final status of a pod that ran in a namespace which is no longer offloaded."""
-    return _whole(
-        local,
-        **{
-            **_kept(local),
-            "phase": "Failed",
-            "reason": OFFLOADING_ABORTED,
-            "message": "the namespace is no longer offloaded to the cluster behind this node",
-            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
-            **containers.all_ended(local, OFFLOADING_ABORTED, 1, now),
-        },
-    )
+    message = "the namespace is no longer offloaded to the cluster behind this node"
+    said = {"reason": OFFLOADING_ABORTED, "message": message}
+    return _ended(local, "Failed", (OFFLOADING_ABORTED, 1, now), **said)
 
 
 def vanished(local: Object, phase: str, now: datetime) -> Object:
     """Return the final status of a pod whose ShadowPod ended in ``phase``, its pod gone since."""
-    return _whole(
-        local,
-        **{
-            **_kept(local),
-            "phase": phase,
-            "reason": REMOTE_POD_TERMINATED,
-            "message": "the pod ended on the provider and was removed there",
-            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
-            **containers.all_ended(local, REMOTE_POD_TERMINATED, int(phase == "Failed"), now),
-        },
-    )
+    message = "the pod ended on the provider and was removed there"
+    said = {"reason": REMOTE_POD_TERMINATED, "message": message}
+    return _ended(local, phase, (REMOTE_POD_TERMINATED, int(phase == "Failed"), now), **said)
 
 
 def removed(local: Object, phase: str, now: datetime) -> Object:
@@ -230,32 +185,24 @@ def removed(local: Object, phase: str, now: datetime) -> Object:
     """
     if phase:
         return vanished(local, phase, now)
-    return _whole(
-        local,
-        **{
-            **_kept(local),
-            "phase": "Failed",
-            "conditions": [conditions.failed(item, now) for item in conditions.of(local)],
-            **containers.all_ended(local, NOT_FOUND, KILLED, now),
-        },
-    )
+    return _ended(local, "Failed", (NOT_FOUND, KILLED, now))
 
 
 def is_aborted(pod: Object) -> bool:
     """Whether it failed because its namespace is no longer offloaded."""
-    status: dict[str, object] = status_of(pod)
+    status: dict[str, object] = objects.status(pod)
     return status.get("phase") == "Failed" and status.get("reason") == OFFLOADING_ABORTED
 
 
 def is_held_up(pod: Object) -> bool:
     """Whether it says that it was refused, or had to wait, for a reason of ours."""
     is_refused = any(one.get("type") == OFFLOADED for one in conditions.of(pod))
-    return is_refused or _is_ours(status_of(pod).get("reason"))
+    return is_refused or _is_ours(objects.status(pod).get("reason"))
 
 
 def has_started(pod: Object) -> bool:
     """Whether it ever left Pending."""
-    return str(status_of(pod).get("phase", "Pending")) != "Pending"
+    return str(objects.status(pod).get("phase", "Pending")) != "Pending"
 
 
 def is_running(pod: Object) -> bool:
@@ -265,13 +212,8 @@ def is_running(pod: Object) -> bool:
 
 def restart_count(pod: Object) -> int:
     """Return the restart count of the first container, 0 without any."""
-    first = next(iter(mappings(status_of(pod).get("containerStatuses"))), {})
+    first = next(iter(mappings(objects.status(pod).get("containerStatuses"))), {})
     return bounded(first.get("restartCount"), 0, 2**31 - 1) or 0
-
-
-def status_of(pod: Object) -> Object:
-    """Return the status, {} if it is absent; read only."""
-    return mapping(pod.get("status"))
 
 
 # The whole ---------------------------------------------------------------------------------------
@@ -279,13 +221,27 @@ def status_of(pod: Object) -> Object:
 
 def _whole(local: Object, **ours: Any) -> Object:
     """Return what is not ours of the local status, and of ours what is not empty."""
-    kept = {name: value for name, value in status_of(local).items() if name not in _MANAGED}
+    kept = {name: value for name, value in objects.status(local).items() if name not in _MANAGED}
     return {**kept, **{name: value for name, value in ours.items() if value not in (None, "", [])}}
 
 
-def _kept(local: Object) -> Object:
-    status = status_of(local)
-    return {name: status[name] for name in _MANAGED if name in status}
+def _changed(local: Object, **ours: Any) -> Object:
+    """Return the local status with ``ours``, of which None, "" and [] take a field out."""
+    made = {**objects.status(local), **ours}
+    empty = [name for name in _MANAGED if made.get(name) in (None, "", [])]
+    return {name: value for name, value in made.items() if name not in empty}
+
+
+def _pending(local: Object, **ours: Any) -> Object:
+    """Return the local status with ``ours``; it is Pending if it has no phase."""
+    return _changed(local, phase=objects.status(local).get("phase", "Pending"), **ours)
+
+
+def _ended(local: Object, phase: str, end: tuple[str, int, datetime], **said: str) -> Object:
+    """Return the local status whose containers have ended: why, by which exit code, and when."""
+    listed = [conditions.failed(item, end[2]) for item in conditions.of(local)]
+    ended = containers.all_ended(local, *end)
+    return _changed(local, phase=phase, **said, conditions=listed, **ended)
 
 
 def _is_ours(reason: object) -> bool:

@@ -32,7 +32,7 @@ SUCCESSFUL: Final = "SuccessfulSATokensReflection"
 
 
 class Tokens:
-    """Keeps the Secret with the tokens of each pod; what went wrong is told and tried again."""
+    """Keeps the Secret with the tokens of each pod; what went wrong is reported and tried again."""
 
     def __init__(  # noqa: PLR0913  # two clusters, who remembers and tells, and two clocks
         self,
@@ -77,12 +77,14 @@ class Tokens:
         memory.has_left_tokens = True
 
     async def keep(
-        self, local: Object, owner: Owner, remote: Object | None, pair: MappedNamespace
-    ) -> float | None:
-        """Provide what is missing or grows old; return when to come back, None for no tokens."""
-        wanted = apiserver.tokens(local, self._server)
-        if not wanted:
-            return None
+        self,
+        local: Object,
+        owner: Owner,
+        remote: Object | None,
+        pair: MappedNamespace,
+        wanted: list[Token],
+    ) -> float:
+        """Provide what is missing of ``wanted``, or grows old; return when to come back."""
         memory = self._memories.of(local)
         due = memory.tokens
         if due is None or self._left_s(due.at) <= 0 or _anew(due, remote):

@@ -1,6 +1,6 @@
 """The tables of ``liqoctl dashboard``, a page of rows at a time. Pure.
 
-Others write what is told, providers among them: the page shows it as text, never as markup.
+Others write what is shown, providers among them: the page shows it as text, never as markup.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,6 @@ class BoardState:
     certificates: Sequence[Certificate] = ()
 
     def of(self, kind: Kind) -> Sequence[Object]:
-        """Return all objects of ``kind``."""
         return self.objects.get(kind, ())
 
 
@@ -82,7 +81,6 @@ def page(name: str, seen: BoardState, query: str = "", start: int = 0) -> Object
 
 
 def panels_of(kind: Kind) -> frozenset[str]:
-    """Return the names of the panels that a change of ``kind`` concerns."""
     return frozenset(name for name, panel in PANELS.items() if kind in panel.needs)
 
 

@@ -318,7 +318,7 @@ def is_well(told: Object) -> bool:
 def lines(told: Object) -> list[str]:
     """Return ``told`` as indented lines; what is empty is left out.
 
-    Others write what is told, providers among them: only printable characters reach a terminal.
+    Others write what is shown, providers among them: only printable characters reach a terminal.
     """
     return [one_line(line) for line in _indented(told)]
 

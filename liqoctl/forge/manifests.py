@@ -18,6 +18,11 @@ def made(kind: Kind, key: Key, spec: Object, metadata: Mapping[str, Mapping[str,
     return objects.named(kind, key) | {"metadata": {**named, **added}, "spec": spec}
 
 
+def tenant_namespace_selector(peer: str) -> str:
+    """Return the labels by which the namespace of ``peer`` is found, whatever its name."""
+    return f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={peer}"
+
+
 def changes(existing: Object, named: Object, whole: Collection[str] = ()) -> Object:
     """Return the merge patch that gives ``existing`` what ``named`` names; {} when it has it.
 
@@ -275,8 +280,7 @@ def is_applied_by(obj: Object, manager: str) -> bool:
 
 
 def is_established(crd: Object | None) -> bool:
-    status = objects.status(crd)
-    return objects.is_condition_true(status.get("conditions"), "Established")
+    return objects.condition(crd, "Established").get("status") == "True"
 
 
 def is_rolled_out(deployment: Object | None) -> bool:
@@ -307,18 +311,17 @@ def obstacles(pods: Iterable[Object], deployments: Iterable[Object] = ()) -> lis
 
 
 def _unmade(deployment: Object) -> Iterator[str]:
-    failed = objects.find_condition(objects.status(deployment).get("conditions"), "ReplicaFailure")
-    if failed and failed.get("status") == "True":
+    failed = objects.condition(deployment, "ReplicaFailure")
+    if failed.get("status") == "True":
         name = objects.key_of(deployment).name
         yield f"deployment {name} gets no pods: {failed.get('message', 'no reason given')}"
 
 
 def _obstacles(pod: Object) -> Iterator[str]:
-    status = objects.status(pod)
-    unscheduled = objects.find_condition(status.get("conditions"), "PodScheduled")
-    if unscheduled and unscheduled.get("status") == "False":
+    unscheduled = objects.condition(pod, "PodScheduled")
+    if unscheduled.get("status") == "False":
         yield f"not scheduled: {unscheduled.get('message', 'no reason given')}"
-    for container in status.get("containerStatuses") or []:
+    for container in objects.status(pod).get("containerStatuses") or []:
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") not in {None, "ContainerCreating", "PodInitializing"}:
             yield f"{waiting['reason']}: {waiting.get('message', container['name'])}"

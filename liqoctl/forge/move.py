@@ -66,11 +66,9 @@ class MoveOptions:
 
     @property
     def copy(self) -> Key:
-        """Where the copy's claim is."""
         return Key(self.claim.namespace, self.claim.name + SUFFIX)
 
     def mover(self, which: str) -> Key:
-        """Return where the pod of the ``source`` or of the ``target`` is."""
         return Key(self.claim.namespace, f"{self.claim.name}{SUFFIX}-{which}")
 
 
@@ -198,7 +196,7 @@ def recreated(wanted: MoveOptions, copied: Object) -> Object:
 
     ``copied`` is one that ``next_step`` took for a copy. A user of the namespace may have written
     its record: nothing of it binds the claim to a volume, and owners are those of the copy, where
-    the API server has judged them.
+    the API server has validated them.
     """
     record = _record(copied) or {"metadata": {}, "spec": {}}
     kept = copy.deepcopy(record["metadata"])

@@ -4,19 +4,17 @@ Source: docs/parity.md § 2.5, 7.4-7.6, 8.3, SEC-B4; H19; docs/decisions/0013 (1
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from apis import authentication, keys, naming, objects, ownership
-from apis.authentication import AuthParams
+from apis import authentication, keys, naming, objects
+from apis.authentication import AuthParams, Grant
 from apis.networks import Address, is_special_address, reached_addresses
 from apis.objects import Key, Kind, Object
-from certs import identity as own
-from certs import pki
 
 Metadata = Mapping[str, Mapping[str, str]]
 _PRIVILEGED: Final = (keys.POD_SECURITY_ENFORCE, keys.POD_SECURITY_AUDIT, keys.POD_SECURITY_WARN)
@@ -30,11 +28,6 @@ def tenant_namespace(peer: str) -> Object:
     }
     key = Key("", naming.tenant_namespace(peer))
     return objects.named(keys.NAMESPACE, key, metadata={"labels": labels})
-
-
-def tenant_namespace_selector(peer: str) -> str:
-    """Return the labels by which the namespace of ``peer`` is found, whatever its name."""
-    return f"{keys.TENANT_NAMESPACE}=true,{keys.REMOTE_CLUSTER_ID}={peer}"
 
 
 def nonce(namespace: str, consumer: str) -> Object:
@@ -105,22 +98,6 @@ def told_networks(networks: str) -> str:
     )
 
 
-def resource_slice(
-    key: Key, provider: str, spec: Object, metadata: Metadata, *, makes_node: bool
-) -> Object:
-    """Return the ResourceSlice that asks ``provider`` for resources.
-
-    Without the annotation a virtual node would be made of it.
-    """
-    made = _labelled(
-        keys.RESOURCE_SLICE, key, provider, {**spec, "providerClusterID": provider}, metadata
-    )
-    made["metadata"]["labels"] |= ownership.original(provider)
-    answer = "true" if makes_node else "false"
-    made["metadata"].setdefault("annotations", {})[keys.CREATE_VIRTUAL_NODE] = answer
-    return made
-
-
 def _labelled(kind: Kind, key: Key, peer: str, spec: Object, metadata: Metadata) -> Object:
     labels = {**metadata.get("labels", {}), keys.REMOTE_CLUSTER_ID: peer}
     named: Object = {"labels": labels}
@@ -161,8 +138,10 @@ def is_entrance_of(identity_: Object | None, announced: AuthParams) -> bool:
 
 def other_key(tenant_: Object | None, key: bytes) -> str:
     """Return why ``tenant_`` is not to be that of the cluster with ``key`` unasked."""
+    from certs import identity as certs_identity
+
     public = authentication.decoded(objects.spec(tenant_), "publicKey")
-    if tenant_ is None or not public or own.is_public_key_of(public, key):
+    if tenant_ is None or not public or certs_identity.is_public_key_of(public, key):
         return ""
     where = objects.key_of(tenant_)
     return (
@@ -172,12 +151,13 @@ def other_key(tenant_: Object | None, key: bytes) -> str:
 
 
 def is_let_in(tenant_: Object | None) -> bool:
-    """Whether the provider let the consumer in, judging what its Tenant says now."""
     return bool(params_of(tenant_)) and is_ready(tenant_) == "True"
 
 
 def is_let_in_now(tenant_: Object | None, now: datetime) -> bool:
     """Whether the consumer is let in, by a certificate that has not ended."""
+    from certs import pki
+
     if not is_let_in(tenant_):
         return False
     try:
@@ -192,7 +172,7 @@ def params_of(obj: Object | None) -> Object:
 
 
 def is_ready(tenant_: Object | None) -> str:
-    """Return the status of ``Ready`` for the spec as it is now; empty before it is judged.
+    """Return the status of ``Ready`` for the spec as it is now; empty before it is observed.
 
     A provider that runs Liqo writes no conditions: there, the certificate says yes.
     """
@@ -205,17 +185,23 @@ def is_ready(tenant_: Object | None) -> str:
 
 def _is_certified(tenant_: Object) -> bool:
     """Whether there is a certificate for the key that the Tenant names now."""
+    from certs import identity as certs_identity
+
     try:
         certificate = AuthParams.parse(params_of(tenant_)).certificate
         public = authentication.decoded(objects.spec(tenant_), "publicKey")
     except ValueError:
         return False
-    return bool(certificate) and own.is_certified(certificate, public)
+    return bool(certificate) and certs_identity.is_certified(certificate, public)
 
 
 def is_judged(tenant_: Object | None) -> bool:
     """Whether the provider has said yes or no to the Tenant as it is now."""
     return is_let_in(tenant_) or is_ready(tenant_) == "False"
+
+
+def is_judged_unlike(before: Object | None) -> Callable[[Object | None], bool]:
+    return lambda tenant_: is_judged(tenant_) and _conditions(tenant_) != _conditions(before)
 
 
 def complaint(tenant_: Object | None) -> str:
@@ -230,23 +216,6 @@ def _condition(obj: Object | None, type_: str) -> Object:
 
 def _conditions(obj: Object | None) -> list[Object]:
     return objects.status(obj).get("conditions") or []
-
-
-def answers(resource_slice_: Object | None) -> dict[str, str]:
-    """Return what the provider said to a slice: {Authentication: Accepted, ...}."""
-    found = objects.status(resource_slice_).get("conditions") or []
-    return {str(each["type"]): str(each["status"]) for each in found}
-
-
-def told_answers(resource_slice_: Object | None) -> str:
-    said = answers(resource_slice_).items()
-    return ", ".join(f"{type_} {status}" for type_, status in said) or "nothing is said yet"
-
-
-def is_answered(resource_slice_: Object | None) -> bool:
-    """Whether the provider said yes or no to both questions, or no to the first."""
-    said = answers(resource_slice_)
-    return said.get("Authentication") == "Denied" or {"Authentication", "Resources"} <= said.keys()
 
 
 def has_secret(identity_: Object | None) -> bool:
@@ -453,30 +422,18 @@ def approval(request: Object, moment: str) -> Object:
     return {"metadata": version, "status": {"conditions": [condition]}}
 
 
-def grants(consumer: str, name: str, namespace: str, liqo: str) -> list[tuple[Kind, Object]]:
+def grants(consumer: str, name: str, namespace: str, liqo: str) -> list[Grant]:
     """Return the bindings of the user: in the consumer's tenant namespace, and in pyliqo's own."""
-    tenant, own = ("ClusterRole", TENANT_ROLE), ("Role", LIQO_ROLE)
-    where = Key(liqo, naming.shorten(f"{LIQO_ROLE}-{consumer}"))
+    metadata = {"labels": _labels(consumer, name)}
+    user = authentication.subject("User", name)
+    own = Key(liqo, naming.shorten(f"{LIQO_ROLE}-{consumer}"))
     return [
-        _binding(Key(namespace, TENANT_ROLE), tenant, consumer, name),
-        _binding(where, own, consumer, name),
+        authentication.binding(Key(namespace, TENANT_ROLE), metadata, user, TENANT_ROLE),
+        authentication.binding(own, metadata, user, LIQO_ROLE, keys.ROLE),
     ]
 
 
-def _binding(key: Key, role: tuple[str, str], consumer: str, name: str) -> tuple[Kind, Object]:
-    kind, called = role
-    made = objects.named(
-        keys.ROLE_BINDING,
-        key,
-        metadata={"labels": _labels(consumer, name)},
-        subjects=[{"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": name}],
-        roleRef={"apiGroup": keys.RBAC_GROUP, "kind": kind, "name": called},
-    )
-    return keys.ROLE_BINDING, made
-
-
 def selector(consumer: str) -> str:
-    """Return the labels of all that belongs to the peering users of ``consumer``."""
     return f"{keys.PEERING_USER_NAME},{keys.REMOTE_CLUSTER_ID}={consumer}"
 
 

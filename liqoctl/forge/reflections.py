@@ -1,4 +1,4 @@
-"""What of a namespace is reflected to which cluster, and why not: judged as the reflector does."""
+"""What of a namespace is reflected to which cluster, and why not: decided as by the reflector."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from apis import keys, naming, objects, ownership, resources, slices
 from apis.objects import Key, Object
-from liqoctl.forge import peering
 
 HEADER = (
     "NAME", "PEER", "ACTION", "CLASS", "AUTHENTICATION", "RESOURCES", "CPU", "MEMORY", "PODS",
@@ -35,7 +34,6 @@ class SliceOptions:
 
     @property
     def where(self) -> Key:
-        """By default it is in the namespace that the peering's objects are in by default."""
         return Key(self.namespace or naming.tenant_namespace(self.remote_cluster_id), self.name)
 
 
@@ -50,21 +48,44 @@ def named(wanted: SliceOptions) -> Object:
 
 
 def manifest(wanted: SliceOptions) -> Object:
+    """Return the ResourceSlice; without the annotation a virtual node would be made of it."""
+    given, provider = wanted.metadata, wanted.remote_cluster_id
     spec: Object = {"class": wanted.class_ or slices.DEFAULT_CLASS}
     if wanted.resources:
         spec["resources"] = dict(wanted.resources)
-    behind, makes_node = wanted.remote_cluster_id, wanted.makes_node
-    return peering.resource_slice(
-        wanted.where, behind, spec, wanted.metadata, makes_node=makes_node
-    )
+    behind = {keys.REMOTE_CLUSTER_ID: provider, **ownership.original(provider)}
+    named: Object = {"labels": {}, **given}
+    named["labels"] = {**named["labels"], **behind}
+    spec["providerClusterID"] = provider
+    made = objects.named(keys.RESOURCE_SLICE, wanted.where, metadata=named, spec=spec)
+    notes = made["metadata"].get("annotations", {})
+    answer = "true" if wanted.makes_node else "false"
+    made["metadata"]["annotations"] = {**notes, keys.CREATE_VIRTUAL_NODE: answer}
+    return made
 
 
 _QUESTIONS = (slices.AUTHENTICATION, slices.RESOURCES)
 
 
+def answers(resource_slice_: Object | None) -> dict[str, str]:
+    """Return what the provider said to a slice: {Authentication: Accepted, ...}."""
+    found = objects.status(resource_slice_).get("conditions") or []
+    return {str(each["type"]): str(each["status"]) for each in found}
+
+
+def told_answers(resource_slice_: Object | None) -> str:
+    said = answers(resource_slice_).items()
+    return ", ".join(f"{type_} {status}" for type_, status in said) or "nothing is said yet"
+
+
+def is_answered(resource_slice_: Object | None) -> bool:
+    """Whether the provider said yes or no to both questions, or no to the first."""
+    said = answers(resource_slice_)
+    return said.get("Authentication") == "Denied" or {"Authentication", "Resources"} <= said.keys()
+
+
 def answer(obj: Object | None, type_: str) -> tuple[str, str]:
-    listed = objects.status(obj).get("conditions")
-    found = objects.find_condition(listed, type_) or {}
+    found = objects.condition(obj, type_)
     return str(found.get("status", "")), str(found.get("message", ""))
 
 
@@ -95,10 +116,7 @@ def is_stale(obj: Object | None, before: Object | None) -> bool:
 
 
 def _answered(obj: Object) -> tuple[object, object]:
-    status = objects.status(obj)
-    return status.get("resources"), objects.find_condition(
-        status.get("conditions"), slices.RESOURCES
-    )
+    return objects.status(obj).get("resources"), objects.condition(obj, slices.RESOURCES)
 
 
 def row(obj: Object) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def age(obj: Object, now: datetime) -> str:
 
 
 def _tenant(obj: Object) -> Row:
-    spec, ready = objects.spec(obj), _ready(obj)
+    spec, ready = objects.spec(obj), objects.condition(obj, "Ready")
     return (
         obj["metadata"]["name"],
         obj["metadata"]["namespace"],
@@ -96,7 +96,8 @@ def _identity(obj: Object) -> Row:
 
 
 def _tenant_more(obj: Object) -> Row:
-    return (objects.spec(obj).get("clusterID") or "", str(_ready(obj).get("message") or ""))
+    ready = objects.condition(obj, "Ready")
+    return (objects.spec(obj).get("clusterID") or "", str(ready.get("message") or ""))
 
 
 def _identity_more(obj: Object) -> Row:
@@ -115,10 +116,6 @@ def _slice_more(obj: Object) -> Row:
 def _node_more(obj: Object) -> Row:
     spec = objects.spec(obj)
     return (str((spec.get("kubeconfigSecretRef") or {}).get("name") or ""),)
-
-
-def _ready(obj: Object) -> Object:
-    return objects.find_condition(objects.status(obj).get("conditions"), "Ready") or {}
 
 
 TABLES: Final[Mapping[Kind, Table]] = {

@@ -126,7 +126,7 @@ class Values(_Strict, frozen=True):
 
 PROCESSES: Final = {
     "liqo-webhook": "webhook",
-    "liqo-controller-manager": "controller_manager",
+    keys.CONTROLLER_MANAGER: "controller_manager",
     "liqo-certs": "certs",
     "liqo-metric-agent": "metric_agent",
 }
@@ -258,7 +258,6 @@ def _of_api_server(server: ApiServerValues) -> Iterator[str]:
 # What settings make of the manifests: values and manifests in, manifests out ----------------------
 
 _PART_OF: Final = {"app.kubernetes.io/part-of": "liqo"}
-_CONTROLLERS: Final = "liqo-controller-manager"
 _METRICS: Final = "liqo-metrics"
 """The NetworkPolicy of ports with metrics."""
 _CA_NAME: Final = "liqo-api-server-ca"
@@ -309,7 +308,7 @@ def _deployment(obj: Object, values: Values) -> Object:
     labels = {**values.labels, **process.labels}
     template = obj["spec"]["template"]
     pod = _pod(template["spec"], process, values)
-    if name == _CONTROLLERS:
+    if name == keys.CONTROLLER_MANAGER:
         pod = _announcing(pod, values)
     spec = {**obj["spec"], "template": {**_labelled(template, labels), "spec": pod}}
     if process.replicas is not None:

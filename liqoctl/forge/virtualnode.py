@@ -41,7 +41,6 @@ class VirtualNodeOptions:
 
     @property
     def where(self) -> Key:
-        """By default it is in the namespace that the peering's objects are in by default."""
         return Key(self.namespace or naming.tenant_namespace(self.remote_cluster_id), self.name)
 
     @property
@@ -149,13 +148,11 @@ def _virtual_node(
 
 
 def is_ready(node: Object | None, cluster_id: str) -> bool:
-    """Whether ``node`` is the virtual one for ``cluster_id``, and says that it is ready."""
-    is_ready_ = objects.is_condition_true(objects.status(node).get("conditions"), "Ready")
+    is_ready_ = objects.condition(node, "Ready").get("status") == "True"
     return is_for(node, cluster_id) and is_ready_
 
 
 def is_for(node: Object | None, cluster_id: str) -> bool:
-    """Whether ``node`` is virtual, and ``cluster_id`` is behind it."""
     labels = objects.labels(node) if node else {}
     wanted = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: cluster_id}
     return wanted.items() <= labels.items()

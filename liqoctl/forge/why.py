@@ -41,7 +41,7 @@ def of_pod(facts: Facts, name: str) -> Object | None:
 def of_namespace(facts: Facts) -> Object:
     """Return the answer for the namespace.
 
-    Shape: as of a pod, without "pod"; "nodes" are judged for a pod without wishes of its own,
+    Shape: as of a pod, without "pod"; "nodes" are compared with a pod without wishes of its own,
     "waiting" are the pods that a provider refuses: [{"name", "message"}].
     """
     found = [refusal for refusal in whynamespace.find(facts.events) if not refusal.is_over]
@@ -123,7 +123,7 @@ _MOST_NAMES: Final = 4
 def lines(answer: Object) -> list[str]:
     """Return ``answer`` as lines: the verdict, then what it rests on, then what to do.
 
-    Others write what is told, providers among them: only printable characters reach a terminal.
+    Others write what is shown, providers among them: only printable characters reach a terminal.
     """
     told = [str(answer["verdict"])]
     for title, part in _PARTS.items():

@@ -74,7 +74,7 @@ def parsed(facts: Facts) -> NamespaceOffloading | None:
 
 
 def is_enabled(facts: Facts) -> bool:
-    """Whether the webhook judges the pods of the namespace."""
+    """Whether API servers ask the webhook about the pods of the namespace."""
     return objects.labels(facts.about).get(keys.SCHEDULING_ENABLED) == "true"
 
 
@@ -241,7 +241,6 @@ _RULES: Final[Sequence[Callable[[Facts], Finding | None]]] = (
 
 
 def because(cluster: Object) -> str:
-    """Return the provider's reason on one entry of ``clusters``, with its message."""
     reason = cluster["reason"] or "no reason told"
     return f"{reason} ({cluster['message']})" if cluster["message"] else str(reason)
 

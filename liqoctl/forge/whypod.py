@@ -9,6 +9,8 @@ from typing import Final
 
 from apis import downward, keys, objects, placement, podfields, reflectionpolicy
 from apis.objects import Kind, Object
+from apis.objects import spec as spec_of
+from apis.objects import status as status_of
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import Obstacle, PlacementAnnotation, Rule
 from liqoctl.forge import whynamespace
@@ -170,7 +172,7 @@ def _unreachable(facts: Facts, pod: Object) -> Finding | None:
 def _running(facts: Facts, pod: Object) -> Finding | None:
     if status_of(pod).get("phase") != "Running":
         return None
-    ready = objects.find_condition(status_of(pod).get("conditions"), "Ready") or {"status": "True"}
+    ready = objects.condition(pod, "Ready") or {"status": "True"}
     lacking = (
         "" if ready.get("status") == "True" else f", and is not Ready: {why_halted(pod, ready)}"
     )
@@ -184,9 +186,7 @@ def _starting(facts: Facts, pod: Object) -> Finding | None:
     if facts.nodes is not None and node_of(facts, pod) is None:
         message = f"waits because its node {name} does not exist (any more)"
         return Finding(Outcome.WAITS, message, (_ANEW,))
-    silence = (
-        objects.find_condition(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION) or {}
-    )
+    silence = objects.condition(pod, keys.OFFLOADED_CONDITION)
     if silence.get("status") == "Unknown":
         clause = f"waits{_on(facts, pod)} because {silence.get('message')}"
         return Finding(Outcome.WAITS, clause, ("look at the ShadowPod of its name there",))
@@ -408,19 +408,18 @@ def node_of(facts: Facts, pod: Object) -> Object | None:
 
 
 def cluster_of(node: Object | None) -> str:
-    """Return the cluster of a virtual node, "" of any other."""
     return objects.labels(node or {"metadata": {}}).get(keys.REMOTE_CLUSTER_ID, "")
 
 
 def refusal_of(pod: Object) -> Object | None:
     """Return the condition by which the provider's refusal is told, if it holds."""
-    found = objects.find_condition(status_of(pod).get("conditions"), keys.OFFLOADED_CONDITION)
-    return found if found is not None and found.get("status") == "False" else None
+    found = objects.condition(pod, keys.OFFLOADED_CONDITION)
+    return found if found.get("status") == "False" else None
 
 
 def scheduler_says(pod: Object) -> str:
     """Return why the scheduler found no node; empty if it did, or did not try."""
-    found = objects.find_condition(status_of(pod).get("conditions"), "PodScheduled") or {}
+    found = objects.condition(pod, "PodScheduled")
     return str(found.get("message") or "") if found.get("status") == "False" else ""
 
 
@@ -462,11 +461,3 @@ def mentioned(pod: Object) -> dict[Kind, list[str]]:
 
 def told(part: Object) -> str:
     return ": ".join(str(part[name]) for name in ("reason", "message") if part.get(name))
-
-
-def spec_of(pod: Object) -> Object:
-    return objects.spec(pod)
-
-
-def status_of(pod: Object) -> Object:
-    return objects.status(pod)

@@ -127,7 +127,7 @@ _UNDER: Final = frozenset({Policy.REFERENCED})
 
 
 def unless_referenced(kind: Kind) -> Callable[[Object, ReflectionContext], NotReflected | None]:
-    """Return the judgement of objects of ``kind``: by all policies, this one included."""
+    """Return the decision on objects of ``kind``: by all policies, this one included."""
 
     def judged(original: Object, context: ReflectionContext) -> NotReflected | None:
         stay = reflectionpolicy.reason_to_stay(kind, original, context.policy)

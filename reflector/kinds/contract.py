@@ -48,8 +48,8 @@ class Lister(Protocol):
         """Return those of the namespace, or of the cluster for kinds without namespaces."""
         ...
 
-    def asked(self, key: Key) -> Any:
-        """Return what was asked for at ``key``, as its server said a moment ago."""
+    def recent(self, key: Key) -> Any:
+        """Return what was read at ``key`` alone, as its server said a moment ago."""
         ...
 
 
@@ -62,7 +62,7 @@ class Nothing:
     def each(self, kind: Kind) -> Iterable[Any]:  # noqa: ARG002  # none has any
         return ()
 
-    def asked(self, key: Key) -> Any:  # noqa: ARG002  # none has any
+    def recent(self, key: Key) -> Any:  # noqa: ARG002  # none has any
         return None
 
 
@@ -76,10 +76,6 @@ class ReflectionContext:
     lister: Lister = field(default_factory=Nothing)
     offers: AllowedReflection | None = None
     """What the provider takes beyond its defaults; None where it says nothing of it."""
-
-
-def _always(_settings: RemoteObjectOptions) -> bool:
-    return True
 
 
 Touched = Callable[[Any, Any, ReflectionContext], Iterable[Key]]
@@ -103,7 +99,7 @@ class Input:
     labels: str = ""
     policies: frozenset[Policy] = frozenset(Policy)
     """Under which it is looked at."""
-    is_needed: Callable[[RemoteObjectOptions], bool] = _always
+    is_needed: Callable[[RemoteObjectOptions], bool] = lambda _settings: True
     may_be_unknown: bool = False
     """Whether a cluster that does not know the kind counts as having no objects of it."""
 
@@ -136,32 +132,6 @@ class Write:
     """Of a patch: the changes; with the UID it is for. Of a delete: the object."""
 
 
-def _same(name: str, _pair: MappedNamespace) -> str:
-    return name
-
-
-def _as_it_is(wanted: Object) -> Object:
-    return wanted
-
-
-def _as_wanted(wanted: Object, _found: Object) -> Object:
-    return wanted
-
-
-def _never(_wanted: Object, _found: Object) -> bool:
-    return False
-
-
-def _nothing(_original: Object, _context: ReflectionContext) -> str:
-    return ""
-
-
-def _no_write(
-    _key: Key, _original: Object | None, _twin: Object | None, _context: ReflectionContext
-) -> Iterable[Write]:
-    return ()
-
-
 @dataclass(frozen=True)
 class KindReflection:
     """How a kind is reflected."""
@@ -171,26 +141,26 @@ class KindReflection:
     """Return the twin of an original, or raise ``reflectionpolicy.NotYetError``."""
     stays: Callable[[Object, ReflectionContext], NotReflected | None] | None = None
     """Return why an original has no twin; None to go by the policies for all kinds."""
-    lacks: Callable[[Object, ReflectionContext], str] = _nothing
+    lacks: Callable[[Object, ReflectionContext], str] = lambda _original, _context: ""
     """Return for its author what the twin of an original lacks, as not offered; empty: nothing."""
-    twin_name: Callable[[str, MappedNamespace], str] = _same
-    original_name: Callable[[str, MappedNamespace], str] = _same
+    twin_name: Callable[[str, MappedNamespace], str] = lambda name, _pair: name
+    original_name: Callable[[str, MappedNamespace], str] = lambda name, _pair: name
     selector: tuple[str, ...] = ()
     """What besides the pair's labels tells twins from what others keep under the same labels."""
-    shown: Callable[[Object], Object] = _as_it_is
+    shown: Callable[[Object], Object] = lambda wanted: wanted
     """Return of a wanted twin what the server shows as it was sent."""
-    settled: Callable[[Object, Object], Object] = _as_wanted
+    settled: Callable[[Object, Object], Object] = lambda wanted, _found: wanted
     """Return the wanted twin (first) with what cannot be changed in the one there is (second)."""
-    is_fixed: Callable[[Object, Object], bool] = _never
+    is_fixed: Callable[[Object, Object], bool] = lambda _wanted, _found: False
     """Whether no server lets the twin there is (second) become the wanted one (first)."""
     pace: Callable[[Object], str] | None = None
     """Return whose share of writes an original takes; None for kinds without limit."""
     back: Callable[[Key, Object | None, Object | None, ReflectionContext], Iterable[Write]] = (
-        _no_write
+        lambda _key, _original, _twin, _context: ()
     )
     """Return what is to be written where the original is."""
     inputs: tuple[Input, ...] = ()
-    asking: RateLimitedRead | None = None
+    rate_limited_read: RateLimitedRead | None = None
 
     def reason_to_stay(self, original: Object, context: ReflectionContext) -> NotReflected | None:
         """Return why ``original`` is to have no twin, None when it is to have one."""
@@ -319,7 +289,7 @@ _NEVER_SENT: Final = frozenset({keys.INGRESS_CLASS, *keys.ANNOTATIONS_OF_CLAIMS}
 
 
 def _left_out(kind: Kind, local: Object, context: ReflectionContext) -> frozenset[str]:
-    """Return the annotations that are not sent; a provider that does not say judges itself."""
+    """Return the annotations that are not sent; a provider that does not say decides itself."""
     if context.offers is None:
         return frozenset()
     sent = context.settings.hidden.annotations(local)

@@ -141,7 +141,7 @@ def _story(remote: Object) -> str:
 
 
 def _found(kind: Kind, key: Key, context: ReflectionContext) -> Any:
-    return context.lister.asked(key) if kind == keys.POD else context.lister.get(kind, key)
+    return context.lister.recent(key) if kind == keys.POD else context.lister.get(kind, key)
 
 
 def pace(remote: Object) -> str:
@@ -269,5 +269,5 @@ EVENT_REFLECTION: Final = KindReflection(
     twin_name=local_event_name,
     pace=pace,
     inputs=tuple(Input(kind, nobody) for kind in dict.fromkeys(KINDS.values()) if kind != keys.POD),
-    asking=RateLimitedRead(keys.POD, Lived, _about, _held_s, suffices, _story),
+    rate_limited_read=RateLimitedRead(keys.POD, Lived, _about, _held_s, suffices, _story),
 )

@@ -5,7 +5,7 @@ Kubernetes 1.31 and 1.37, and with what a real API server publishes.
 Source: docs/parity.md § 6.3; Kubernetes API reference.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -152,13 +152,11 @@ def sent(kind: Kind, within: str = "") -> tuple[str, ...]:
 
 def unsent(kind: Kind, original: Object, destination: str) -> str:
     """Return which fields that ``original`` sets are not sent, and why; "" for none."""
-    return "; ".join(_unsent(kind, original, destination))
-
-
-def _unsent(kind: Kind, original: Object, destination: str) -> Iterator[str]:
-    for path, field in FIELDS.get(kind, {}).items():
-        if field.fate is Fate.TOLD and _at(original, path):
-            yield f"{path} does not go to {destination}: {field.why}"
+    return "; ".join(
+        f"{path} does not go to {destination}: {field.why}"
+        for path, field in FIELDS.get(kind, {}).items()
+        if field.fate is Fate.TOLD and _at(original, path)
+    )
 
 
 def _at(found: Any, path: str) -> Any:

@@ -230,10 +230,6 @@ def _reached(address: str, context: ReflectionContext) -> str:
     )
 
 
-def _is_fabric(settings: RemoteObjectOptions) -> bool:
-    return bool(settings.local_pods)
-
-
 def _of_ip(old: Object | None, new: Object | None, context: ReflectionContext) -> Iterable[Key]:
     addresses = {objects.spec(each).get("ip") for each in (old, new) if each}
     return _that(
@@ -287,6 +283,6 @@ ENDPOINT_SLICE_REFLECTION: Final = KindReflection(
     inputs=(
         Input(keys.SERVICE, _of_service),
         Input(keys.NODE, _of_node, shape=contract.Labelled),
-        Input(keys.IP, _of_ip, is_needed=_is_fabric, may_be_unknown=True),
+        Input(keys.IP, _of_ip, is_needed=lambda it: bool(it.local_pods), may_be_unknown=True),
     ),
 )

@@ -1,27 +1,18 @@
 """What counts as drift, and what is only somebody else's addition."""
 
+import copy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from apis import apply
+from apis import apply, objects
+from tests import factories
 
 
-@pytest.mark.parametrize(
-    ("found", "wanted", "expected"),
-    [
-        pytest.param({"a": 1, "b": 2}, {"a": 1}, True, id="an addition is none"),
-        pytest.param({"a": 2}, {"a": 1}, False, id="another value"),
-        pytest.param({}, {"a": 1}, False, id="a missing field"),
-        pytest.param({}, {"a": {}}, True, id="an empty map may be absent"),
-        pytest.param({}, {"a": []}, True, id="an empty list may be absent"),
-        pytest.param({"a": [1]}, {"a": []}, False, id="an item too many"),
-        pytest.param({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]}, True, id="defaults in items"),
-        pytest.param({"a": [1, 2]}, {"a": [2, 1]}, False, id="another order"),
-        pytest.param({"a": "x"}, {"a": {"b": 1}}, False, id="no map"),
-        pytest.param(None, {"a": 1}, False, id="nothing at all"),
-    ],
-)
+@factories.cases("found, wanted, expected")
 def test_keeps(found: Any, wanted: Any, *, expected: bool) -> None:
     assert apply.keeps(found, wanted) is expected
 
@@ -51,3 +42,72 @@ def test_what_is_no_more_wanted_is_not_current() -> None:
     wanted = apply.stamped({"metadata": {"labels": {"app": "web"}}})
 
     assert not apply.is_current(wanted, wanted, SENT)
+
+
+# Conditions: one per type, and a transition time that moves with the status.
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+
+
+def test_a_new_condition_is_appended() -> None:
+    found = objects.set_condition(None, "Ready", "True", "Up", "all is well", NOW)
+
+    assert found == [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Up",
+            "message": "all is well",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }
+    ]
+
+
+def test_the_time_moves_only_with_the_status() -> None:
+    first = objects.set_condition([], "Ready", "True", "Up", "", NOW)
+
+    same = objects.set_condition(first, "Ready", "True", "StillUp", "", LATER)
+    other = objects.set_condition(first, "Ready", "False", "Down", "", LATER)
+
+    assert same[0]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    assert same[0]["reason"] == "StillUp"
+    assert other[0]["lastTransitionTime"] == "2026-01-02T03:05:05Z"
+
+
+def test_places_and_unknown_fields_stay_and_doubles_go() -> None:
+    before: list[dict[str, Any]] = [
+        {"type": "A", "status": "True"},
+        {"type": "B", "status": "True", "lastTransitionTime": "t", "observedGeneration": 3},
+        {"type": "C", "status": "True"},
+        {"type": "B", "status": "False"},
+    ]
+    snapshot = copy.deepcopy(before)
+
+    found = objects.set_condition(before, "B", "True", "r", "m", NOW)
+
+    assert [one["type"] for one in found] == ["A", "B", "C"]
+    assert found[1]["observedGeneration"] == 3
+    assert found[1]["lastTransitionTime"] == "t"
+    assert before == snapshot
+
+
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.sampled_from(["True", "False"]))))
+def test_setting_the_same_again_changes_nothing(history: list[tuple[str, str]]) -> None:
+    found: list[dict[str, Any]] = []
+    for type_, status in history:
+        found = objects.set_condition(found, type_, status, "r", "m", NOW)
+        assert objects.set_condition(found, type_, status, "r", "m", LATER) == found
+        assert objects.is_condition_true(found, type_) == (status == "True")
+
+    types = [one["type"] for one in found]
+    assert len(types) == len(set(types))
+
+
+def test_a_condition_goes() -> None:
+    found = objects.set_condition(None, "Ready", "True", "Up", "", NOW)
+
+    assert objects.without_condition(found, "Ready") == []
+    assert objects.find_condition(found, "Other") is None
+    assert not objects.is_condition_true(None, "Ready")

@@ -6,7 +6,7 @@ from apis import keys, offloading
 from apis.objects import Key, Object, named
 
 
-def cluster(given_up: str | None, status: str | None) -> Object:
+def foreign_cluster(given_up: str | None, status: str | None) -> Object:
     annotations = {keys.PERMANENTLY_UNREACHABLE: given_up} if given_up is not None else {}
     found = named(keys.FOREIGN_CLUSTER, Key("", "milan"), metadata={"annotations": annotations})
     condition = {"type": "APIServerStatus", "status": status}
@@ -17,14 +17,14 @@ def cluster(given_up: str | None, status: str | None) -> Object:
     ("found", "is_gone"),
     [
         (None, False),
-        (cluster(None, None), False),
-        (cluster(None, "Error"), False),
-        (cluster("true", None), True),
-        (cluster("true", "Error"), True),
-        (cluster("True", "Pending"), True),
-        (cluster("true", "Established"), False),
-        (cluster("false", "Error"), False),
-        (cluster("", "Error"), False),
+        (foreign_cluster(None, None), False),
+        (foreign_cluster(None, "Error"), False),
+        (foreign_cluster("true", None), True),
+        (foreign_cluster("true", "Error"), True),
+        (foreign_cluster("True", "Pending"), True),
+        (foreign_cluster("true", "Established"), False),
+        (foreign_cluster("false", "Error"), False),
+        (foreign_cluster("", "Error"), False),
     ],
 )
 def test_a_peer_is_gone_when_an_administrator_says_so_and_it_is_silent(

@@ -1,11 +1,17 @@
 """What may leave home."""
 
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
 import pytest
 
-from apis import keys, reflectionpolicy
+from apis import allowlist, keys, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflectionpolicy import MetadataFilter
+from kube import client
+from sandbox.controlplane import Plane
 
 SKIP = "liqo.io/skip-reflection"
 ALLOW = "liqo.io/allow-reflection"
@@ -134,3 +140,94 @@ def test_labels_stay_that_are_told_to() -> None:
 
     assert MetadataFilter(frozenset({"team"})).labels(asked) == {"app": "web"}
     assert MetadataFilter().labels(asked) == {"app": "web", "team": "a"}
+
+
+# What of a user's labels and annotations goes to a provider.
+
+
+def test_the_domains_in_which_names_mean_something() -> None:
+    ours = ("liqo.io/a", "pyliqo.io/a", "offloading.liqo.io/a", "a.b.pyliqo.io/a")
+    others = ("a", "notliqo.io/a", "liqo.io", "liqo.io.example/a", "a/liqo.io/b", "xliqo.io/a")
+
+    assert all(map(allowlist.is_ours, ours))
+    assert not any(map(allowlist.is_ours, others))
+
+
+def test_annotations_of_a_replica_leave_room_for_those_of_its_provider() -> None:
+    """X1, X2: what is too much stays at the consumer, our own marks never."""
+    noted = {
+        "long": "x" * allowlist.MOST_CHARACTERS,
+        "b": "y" * 100,
+        keys.CREATE_VIRTUAL_NODE: "true",
+    }
+
+    kept = allowlist.annotations_of_replica({**noted, keys.LAST_APPLIED: "{}"})
+
+    assert kept == {name: value for name, value in noted.items() if name != "long"}
+
+
+def test_what_a_provider_refuses_stays_at_the_consumer() -> None:
+    noted = {keys.CREATE_VIRTUAL_NODE: "true", keys.CORDON: "true", "odd.liqo.io/x": "y", "a": "b"}
+    labels = {keys.REMOTE_ID: "milan", keys.OWNERSHIP: "x", keys.TENANT_NAMESPACE: "true", "a": "b"}
+    users = {keys.REPLICATED: "true", keys.ORIGIN: "turin", "liqo.io/x": "y", "a": "b"}
+
+    kept = {keys.CREATE_VIRTUAL_NODE: "true", "a": "b"}
+    assert allowlist.annotations_of_replica(noted) == kept
+    assert allowlist.labels_of_replica(labels) == {keys.REMOTE_ID: "milan", "a": "b"}
+    assert allowlist.labels_of_shadow(users) == {"liqo.io/x": "y", "a": "b"}
+
+
+# Whatever in a PodSpec names a ConfigMap or a Secret is known as a mention of it.
+
+
+KINDS: Final = {"secret": keys.SECRET, "configmap": keys.CONFIG_MAP}
+PATHS: Final = [(kind, path) for kind, paths in reflectionpolicy.PATHS.items() for path in paths]
+
+
+def spec_with(path: str, value: str) -> Object:
+    """Return a PodSpec with ``value`` at ``path``, beside one that is somebody else's."""
+    made: Any = value
+    for step in reversed(path.split(".")):
+        field = step.removesuffix("[]")
+        made = {field: made if field == step else [{"name": "other"}, made]}
+    found: Object = made
+    return found
+
+
+@pytest.mark.parametrize(("kind", "path"), PATHS)
+def test_each_is_found(kind: Kind, path: str) -> None:
+    found = reflectionpolicy.mentioned(spec_with(path, "it"))
+
+    assert (kind, "it") in found
+    assert found <= {(kind, "it"), (keys.SECRET, "other")}
+
+
+def test_what_names_nothing_mentions_nothing() -> None:
+    assert not reflectionpolicy.mentioned(
+        {"volumes": [{"name": "a", "secret": {}}, {"csi": None}], "other": 1}
+    )
+
+
+@pytest.mark.cluster
+async def test_an_api_server_knows_no_other_way_to_name_one(plane: Plane) -> None:
+    async with client.connect(plane.kubeconfig) as real:
+        published = json.loads(await real.get_text("/openapi/v3/api/v1"))["components"]["schemas"]
+
+    named = set(_named(published, "io.k8s.api.core.v1.PodSpec"))
+
+    assert named == {(KINDS[kind.kind.lower()], path) for kind, path in PATHS}
+
+
+def _named(
+    schemas: Mapping[str, Any], type_: str, at: str = "", under: Kind | None = None
+) -> Iterator[tuple[Kind, str]]:
+    """Yield where ``type_`` names one: by a ``name`` below a field of its kind, or by itself."""
+    for field, schema in schemas[type_].get("properties", {}).items():
+        kind = next((kind for word, kind in KINDS.items() if word in field.lower()), under)
+        inner = schema.get("items", schema)
+        types = [one["$ref"] for one in inner.get("allOf", [inner]) if "$ref" in one]
+        path = f"{at}{field}{'[]' if schema.get('type') == 'array' else ''}"
+        if types:
+            yield from _named(schemas, types[0].rsplit("/")[-1], f"{path}.", kind)
+        elif kind is not None and (field == "name" or field.lower().endswith("secretname")):
+            yield kind, path

@@ -6,19 +6,12 @@ from hypothesis import strategies as st
 
 from apis import naming
 from certs import pki
+from tests import factories
 
 dns_labels = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,100}[a-z0-9])?", fullmatch=True)
 
 
-@pytest.mark.parametrize(
-    ("consumer", "suffix"),
-    [
-        ("wispy-firefly", "c34af51dd912"),
-        ("cool-firefly", "acd8a9ca302f"),
-        ("rome", "a8a4c692b93b"),
-        ("milan", "efee614420c5"),
-    ],
-)
+@factories.cases("consumer, suffix")
 def test_quota_name(consumer: str, suffix: str) -> None:
     assert naming.quota_name("mypool", consumer) == f"mypool-{suffix}"
 
@@ -38,14 +31,7 @@ def test_long_names_are_still_names_of_certificates(length: int) -> None:
     assert naming.serving_name(long) != naming.serving_name(f"{long[:-1]}y")
 
 
-@pytest.mark.parametrize(
-    ("consumer", "name"),
-    [
-        ("wispy-firefly", "kube-root-ca.crt.wispy"),
-        ("rome", "kube-root-ca.crt.rome"),
-        ("cool-firefly", "kube-root-ca.crt.cool-a"),
-    ],
-)
+@factories.cases("consumer, name")
 def test_root_ca_config_map(consumer: str, name: str) -> None:
     assert naming.root_ca_config_map(consumer) == name
 

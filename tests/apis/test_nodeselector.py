@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from apis import nodeselector
 from apis.nodeselector import Term
+from tests import factories
 
 A: Term = {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}
 B: Term = {"matchExpressions": [{"key": "b", "operator": "Exists"}]}
@@ -19,9 +20,7 @@ S2: Term = {"matchExpressions": [{"key": "region", "operator": "In", "values": [
 VN: Term = {"matchExpressions": [{"key": "t", "operator": "In", "values": ["vn"]}]}
 NOT_VN: Term = {"matchExpressions": [{"key": "t", "operator": "NotIn", "values": ["vn"]}]}
 EMPTY: Term = {}
-PINNED: Term = {
-    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
-}
+PINNED: Term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
 
 
 def both(*terms: Term) -> Term:
@@ -34,11 +33,7 @@ def both(*terms: Term) -> Term:
         ([], [], []),
         ([A], [], [A]),
         ([], [S1, S2, NOT_VN], [S1, S2, NOT_VN]),
-        (
-            [A, B],
-            [S1, NOT_VN],
-            [both(A, S1), both(A, NOT_VN), both(B, S1), both(B, NOT_VN)],
-        ),
+        ([A, B], [S1, NOT_VN], [both(A, S1), both(A, NOT_VN), both(B, S1), both(B, NOT_VN)]),
         ([A], [both(S1, VN), both(S2, VN)], [both(A, S1, VN), both(A, S2, VN)]),
         ([A, EMPTY], [VN], [both(A, VN), EMPTY]),
         ([A], [EMPTY], [EMPTY]),
@@ -145,21 +140,7 @@ def test_what_is_no_integer_is_neither_greater_nor_less(value: str) -> None:
         assert not nodeselector.matches([term], {"a": value}, "n1")
 
 
-@pytest.mark.parametrize(
-    ("part", "requirement", "problem"),
-    [
-        ("matchExpressions", {"key": "a", "operator": "in", "values": ["1"]}, "operator 'in'"),
-        ("matchExpressions", {"key": "a"}, "operator None"),
-        ("matchExpressions", {"key": "a", "operator": "In"}, "does not take 0 values"),
-        ("matchExpressions", {"key": "a", "operator": "Exists", "values": ["1"]}, "does not take"),
-        ("matchExpressions", {"key": "a", "operator": "Gt", "values": ["1", "2"]}, "does not take"),
-        ("matchExpressions", {"key": "a", "operator": "Gt", "values": ["x"]}, "not an integer"),
-        ("matchExpressions", {"key": "a/b/c", "operator": "Exists"}, "not a label key"),
-        ("matchExpressions", {"key": "a", "operator": "In", "values": ["-"]}, "not a label value"),
-        ("matchFields", {"key": "spec.x", "operator": "In", "values": ["1"]}, "the only field"),
-        ("matchFields", {"key": "metadata.name", "operator": "Exists"}, "exactly one value"),
-    ],
-)
+@factories.cases("part, requirement, problem")
 def test_a_malformed_term_is_named(part: str, requirement: Term, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as refused:
         nodeselector.matches([A, {part: [requirement]}], {}, "n1")
@@ -186,9 +167,7 @@ PLAIN_TERMS = st.lists(
 
 
 def not_in(key: str, *values: str) -> list[Term]:
-    return [
-        {"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]},
-    ]
+    return [{"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]}]
 
 
 @given(PLAIN_TERMS, PLAIN_TERMS)

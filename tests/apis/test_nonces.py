@@ -83,3 +83,20 @@ def test_a_provider_whose_clock_is_ahead_is_signed_for() -> None:
     ahead = authentication.nonce_text("rome", "milan", DICE, NOW + timedelta(minutes=9))
 
     assert authentication.reason_not_to_sign(ahead, "rome", "milan", NOW) == ""
+
+
+def test_what_says_nothing_has_defaults() -> None:
+    identity = authentication.Identity.parse(
+        {"metadata": {"name": "a"}, "spec": {"type": "ControlPlane"}}
+    )
+
+    assert authentication.Tenant.parse({}) == authentication.Tenant("")
+    assert (identity.cluster_id, identity.params.shown()) == ("", {})
+
+
+def test_a_bundle_has_sixteen_authorities_at_most() -> None:
+    text = b"-----BEGIN CERTIFICATE-----\n%d\n-----END CERTIFICATE-----\n"
+    many = [text % number for number in range(17)]
+
+    assert authentication.follows(b"".join(many[:16]), many[0])
+    assert not authentication.follows(b"".join(many), many[0])

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
+from msgspec import structs
 
 from apis import reflection
 from apis.objects import Key, Kind
 from apis.offloading import (
     CurrentMapping,
+    MappedNamespace,
     MappingPhase,
     MappingStrategy,
     NamespaceMap,
@@ -20,6 +24,10 @@ from apis.offloading import (
     VirtualNode,
     VkOptionsTemplate,
 )
+from apis.providerpolicy import ProviderPolicy
+from liqoctl.forge import offloading
+from tests import factories
+from tests.conftest import CRDS
 
 META: dict[str, Any] = {"name": "x", "namespace": "ns"}
 
@@ -198,3 +206,49 @@ def test_a_template_names_no_kind_that_would_change_or_refuse_remote_pods(kind: 
 
     with pytest.raises(ValueError, match=f"{kind.plural} cannot be reflected"):
         VkOptionsTemplate.parse({"metadata": META, "spec": {"customResources": [part]}})
+
+
+@pytest.mark.parametrize(
+    ("crd", "kind", "elsewhere"),
+    [
+        ("providerpolicy", ProviderPolicy, ()),
+        ("virtualnode", VirtualNode, ("kubeconfigSecretRef", "resourceQuota", "template")),
+        (
+            "vkoptionstemplate",
+            VkOptionsTemplate,
+            ("drainTimeout", "nodeLabels", "reflectorsConfig"),
+        ),
+    ],
+)
+def test_each_field_of_a_schema_is_one_of_its_struct(
+    crd: str, kind: type[msgspec.Struct], elsewhere: tuple[str, ...]
+) -> None:
+    """A field takes two edits; those ``elsewhere`` have another shape there, or none."""
+    read = {field.encode_name for field in structs.fields(kind)}
+
+    for version in yaml.safe_load((CRDS / f"{crd}.yaml").read_text())["spec"]["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        assert schema["properties"].keys() - read == {*elsewhere}
+
+
+# Twins: where they are and how they are known.
+
+
+PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
+
+
+def test_twins_have_the_same_name_in_the_other_namespace() -> None:
+    original = Key("foo", "web")
+
+    assert PAIR.twin_of(original) == Key("foo-rome", "web")
+    assert PAIR.original_of(PAIR.twin_of(original)) == original
+
+
+@factories.cases("labels, expected")
+def test_only_its_own_objects_are_reflected(labels: dict[str, str] | None, expected: bool) -> None:  # noqa: FBT001  # a table
+    assert PAIR.reflects({"metadata": {"name": "web", "labels": labels}}) == expected
+    assert offloading.matches(offloading.parse(PAIR.selector()), labels or {}) == expected
+
+
+def test_what_carries_its_labels_is_reflected() -> None:
+    assert PAIR.reflects({"metadata": {"name": "web", "labels": {**PAIR.labels(), "app": "web"}}})

@@ -9,8 +9,6 @@ from apis import keys, ownership
 from apis.objects import Key, Object, named
 from tests import factories
 
-TENANT = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
-TWIN = {keys.REMOTE_CLUSTER_ID: "rome"}
 SENT = {keys.REPLICATION: "true", keys.REMOTE_ID: "rome"}
 CAME = {keys.REPLICATED: "true", keys.ORIGIN_ID: "rome"}
 
@@ -21,16 +19,7 @@ def marked(labels: dict[str, str], **rest: object) -> Object:
     )
 
 
-@pytest.mark.parametrize(
-    ("labels", "peer", "consumer"),
-    [
-        (TENANT, "rome", ""),
-        (TWIN, "", "rome"),
-        ({keys.TENANT_NAMESPACE: "true"}, "", ""),
-        ({keys.TENANT_NAMESPACE: "false", **TWIN}, "", "rome"),
-        ({}, "", ""),
-    ],
-)
+@factories.cases("labels, peer, consumer")
 def test_what_a_namespace_says(labels: dict[str, str], peer: str, consumer: str) -> None:
     namespace = factories.namespace("x", **labels)
 
@@ -77,6 +66,8 @@ def test_signs_that_a_peer_cannot_take_off() -> None:
 def test_marks_that_are_written_are_understood() -> None:
     assert ownership.origin(marked(ownership.replica("rome")), "rome") == "rome"
     assert ownership.is_for(marked(ownership.original("rome")), "rome")
+    made = [marked(labels) for labels in (SENT, CAME, {})]
+    assert [ownership.named_by(one) for one in made] == ["rome", "rome", ""]
 
 
 SIX = ("REMOTE_CLUSTER_ID", "ORIGIN_ID", "REMOTE_ID", "REPLICATED", "REPLICATION", "ORIGIN")
@@ -98,17 +89,7 @@ def test_the_marks_are_read_here_alone() -> None:
     assert found["apis/ownership.py"] == {*SIX}
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'labels(obj).get(keys.ORIGIN, "")',
-        "labels[keys.REMOTE_ID]",
-        "if keys.REPLICATED in labels: pass",
-        "if keys.REPLICATED not in labels: pass",
-        "labels.pop(keys.REPLICATION)",
-        "name = keys.ORIGIN_ID",
-    ],
-)
+@factories.cases("line")
 def test_each_way_to_read_a_mark_is_found(line: str) -> None:
     assert len(read_in(line)) == 1
 
@@ -129,20 +110,20 @@ def read_in(program: str) -> set[str]:
     for node in ast.walk(ast.parse(program)):
         match node:
             case ast.Call(func=ast.Attribute(attr="get" | "pop"), args=[first, *_]):
-                found |= _marks(first)
+                found |= _marks_in(first)
             case ast.Subscript(slice=which, ctx=ast.Load()):
-                found |= _marks(which)
+                found |= _marks_in(which)
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()]):
-                found |= _marks(left)
+                found |= _marks_in(left)
             case (
                 ast.Assign(value=ast.Attribute() as whole)
                 | ast.AnnAssign(value=ast.Attribute() as whole)
             ):
-                found |= _marks(whole)
+                found |= _marks_in(whole)
     return found
 
 
-def _marks(node: ast.expr) -> set[str]:
+def _marks_in(node: ast.expr) -> set[str]:
     nodes = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
     return {
         one.attr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apis import keys, podfields
+from apis import keys, podfields, podvolumes
 from apis.podfields import CONTAINER_FIELDS, FIELDS, PodField, PodFieldFate
 from kube import client
 from sandbox.controlplane import Plane
@@ -18,7 +18,7 @@ OF_OTHER_VERSIONS = {"workloadRef", "schedulingGroup", "evictionResponders"}
 """Of Kubernetes 1.35 alone, since 1.36, since 1.37."""
 
 
-def rows(fields: Mapping[str, PodField]) -> Iterator[str]:
+def documented_rows(fields: Mapping[str, PodField]) -> Iterator[str]:
     """Yield the rows of the table in the docs."""
     for name, field in sorted(fields.items()):
         yield f"| `{name}` | {field.fate.value} | {field.note} |"
@@ -27,7 +27,7 @@ def rows(fields: Mapping[str, PodField]) -> Iterator[str]:
 def test_the_docs_have_the_tables_of_the_code() -> None:
     written = [line for line in CHAPTER.read_text().splitlines() if line.startswith("| `")]
 
-    assert written == [*rows(FIELDS), *rows(CONTAINER_FIELDS)]
+    assert written == [*documented_rows(FIELDS), *documented_rows(CONTAINER_FIELDS)]
 
 
 @pytest.mark.cluster
@@ -48,15 +48,7 @@ async def test_every_field_of_the_api_server_has_a_row(
     assert set(judged) - names <= OF_OTHER_VERSIONS
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("hostUsers", False),
-        ("hostnameOverride", "web"),
-        ("resourceClaims", [{"name": "gpu", "resourceClaimName": "gpu"}]),
-        ("resources", {"limits": {"cpu": "1"}}),
-    ],
-)
+@factories.cases("name, value")
 def test_what_is_refused_says_what_to_do(name: str, value: Any) -> None:
     assert FIELDS[name].fate is PodFieldFate.REFUSED
     said = podfields.refusal({"containers": [], name: value})
@@ -81,8 +73,7 @@ def test_what_no_pod_gets_at_a_provider_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
-    [("", "milan"), ("disabled", "milan, turin"), ("remote", "")],
+    ("how", "says"), [("", "milan"), ("disabled", "milan, turin"), ("remote", "")]
 )
 def test_a_token_that_it_may_not_have_is_told(how: str, says: str) -> None:
     asked = {"serviceAccountToken": {"path": "id-token", "audience": "vault"}}
@@ -101,12 +92,19 @@ def test_a_token_that_it_may_not_have_is_told(how: str, says: str) -> None:
 def test_only_what_says_something_is_news() -> None:
     spec = {"containers": [], "later": {"a": 1}, "empty": {}, "off": False, "none": None}
     assert podfields.unknown(spec) == ["later"]
+    assert {"activeDeadlineSeconds", "ephemeralContainers", "tolerations"} == podfields.FOLLOWED
 
 
 def test_what_is_sent_is_not_refused_over_there() -> None:
+    sent = {PodFieldFate.SENT, PodFieldFate.CHANGED, PodFieldFate.MADE}
     for name, field in FIELDS.items():
-        if (
-            field.fate in {PodFieldFate.SENT, PodFieldFate.CHANGED, PodFieldFate.MADE}
-            and name != "serviceAccount"
-        ):
-            assert podfields.FIELDS[name].provider.verdict != "refused", name
+        if field.fate in sent and name != "serviceAccount":
+            assert field.provider.verdict != "refused", name
+
+
+def test_annotations_that_no_claim_of_a_template_is_made_with_are_left_out() -> None:
+    template = {"metadata": {"annotations": {"liqo.io/a": "", "example.com/b": ""}}}
+    spec = {"volumes": [{"ephemeral": {"volumeClaimTemplate": template}}, {"name": "b"}]}
+
+    assert podvolumes.left_out(spec) == {"liqo.io/a", "example.com/b"}
+    assert podvolumes.left_out(spec, ["example.com"]) == {"liqo.io/a"}

@@ -7,6 +7,7 @@ import pytest
 from apis import providerpolicy, resources
 from apis.offloading import MappingStrategy, OfferedClass
 from apis.providerpolicy import ProviderPolicy, Sharing
+from tests import factories
 
 
 def parsed(**spec: Any) -> ProviderPolicy:
@@ -39,14 +40,10 @@ def test_each_field_is_read() -> None:
     assert (policy.sharing.percent_of("cpu"), policy.sharing.percent_of("memory")) == (10, 0)
     assert policy.limits == resources.parse_resources({"cpu": "10"})
     assert (policy.allows_name("a-b"), policy.allows_name("ba-b")) == (True, False)
-    assert policy.max_remote_namespaces == 3
+    assert policy.remote_namespaces.max == 3
     assert policy.pod_security_level == "restricted"
     assert policy.limits_enforcement == "Soft"
-    assert [policy.class_of(named) for named in ("", "default", "gold")] == [
-        "shared",
-        "shared",
-        "gold",
-    ]
+    assert [*map(policy.class_of, ("", "default", "gold"))] == ["shared", "shared", "gold"]
     assert policy.allows_class("")
     assert policy.allows_class("default")
     assert not policy.allows_class("gold")
@@ -61,11 +58,7 @@ def test_each_field_is_read() -> None:
 def test_what_may_be_named_may_mean_another_class() -> None:
     policy = parsed(resourceSliceClasses={"allowed": ["default"], "default": "shared"})
 
-    assert [policy.allows_class(named) for named in ("", "default", "shared")] == [
-        True,
-        True,
-        False,
-    ]
+    assert [*map(policy.allows_class, ("", "default", "shared"))] == [True, True, False]
 
 
 def test_sharing_in_words() -> None:
@@ -74,15 +67,7 @@ def test_sharing_in_words() -> None:
     assert more.told() == "50% of what is free (cpu 10%, x/gpu 100%)"
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"limits": {"cpu": "1e999"}}, "resource cpu"),
-        ({"remoteNamespaces": {"pattern": "("}}, "spec.remoteNamespaces.pattern '\\('"),
-        ({"namespaceMappingStrategies": ["Any"]}, "'Any' is not a valid MappingStrategy"),
-        ({"storageClasses": [{}]}, "storageClassName"),
-    ],
-)
+@factories.cases("spec, message")
 def test_what_cannot_be_read_is_named(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"providerpolicy rome cannot be read: .*{message}"):
         parsed(**spec)

@@ -4,7 +4,6 @@ Each is the size limit of a volume of a pod that is never created. ``PYLIQO_QUAN
 many.
 """
 
-import os
 import random
 from collections.abc import Iterator
 from typing import Final
@@ -16,10 +15,11 @@ from apis.objects import Key, named
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 
 pytestmark = pytest.mark.cluster
 
-COUNT: Final = int(os.environ.get("PYLIQO_QUANTITIES", "20000"))
+COUNT: Final = size_of("PYLIQO_QUANTITIES", 20_000, 1_000_000)
 AT_ONCE: Final = 1000
 SEED: Final = 20251121
 MOST: Final = 2**63 * resources.NANO

@@ -32,12 +32,11 @@ UNITS: Final = {"cpu": NANO // 1000}
 
 
 def has(requests: Object | None = None, limits: Object | None = None, **rest: Any) -> Object:
-    """Return a container that asks for ``requests``."""
     said = {"requests": requests, "limits": limits}
     return {"resources": {name: amounts for name, amounts in said.items() if amounts}, **rest}
 
 
-def side(requests: Object) -> Object:
+def sidecar(requests: Object) -> Object:
     """Return a sidecar: an init container that is always restarted."""
     return has(requests, restartPolicy="Always")
 
@@ -63,7 +62,6 @@ def memory(amount: Any) -> Object:
 
 
 def whole(requests: Object | None = None, limits: Object | None = None) -> Object:
-    """Return ``resources`` for a pod as a whole."""
     return has(requests, limits)["resources"]  # type: ignore[no-any-return]  # JSON
 
 
@@ -103,26 +101,26 @@ ROWS: Final[Mapping[str, Object]] = {
         has({"cpu": "1", "memory": "9Mi"}), init=(has({"cpu": "2", "memory": "8Mi"}),)
     ),
     "an init container with a limit alone": spec(init=(has(None, cpu("900m")),)),
-    "a sidecar": spec(has(cpu("1")), init=(side(cpu("200m")),)),
-    "two sidecars": spec(has(cpu("1")), init=(side(cpu("200m")), side(cpu("30m")))),
-    "a sidecar that asks for nothing": spec(has(cpu("1")), init=(side({}),)),
+    "a sidecar": spec(has(cpu("1")), init=(sidecar(cpu("200m")),)),
+    "two sidecars": spec(has(cpu("1")), init=(sidecar(cpu("200m")), sidecar(cpu("30m")))),
+    "a sidecar that asks for nothing": spec(has(cpu("1")), init=(sidecar({}),)),
     "a sidecar before a large init container": spec(
-        has(cpu("1")), init=(side(cpu("200m")), has(cpu("3")))
+        has(cpu("1")), init=(sidecar(cpu("200m")), has(cpu("3")))
     ),
     "a sidecar after a large init container": spec(
-        has(cpu("1")), init=(has(cpu("3")), side(cpu("200m")))
+        has(cpu("1")), init=(has(cpu("3")), sidecar(cpu("200m")))
     ),
     "an init container between sidecars": spec(
-        has(cpu("1")), init=(side(cpu("1")), has(cpu("2")), side(cpu("1500m")))
+        has(cpu("1")), init=(sidecar(cpu("1")), has(cpu("2")), sidecar(cpu("1500m")))
     ),
     "sidecars that start beside each other": spec(
-        has(cpu("1m")), init=(side(cpu("400m")), side(cpu("500m")), has(cpu("50m")))
+        has(cpu("1m")), init=(sidecar(cpu("400m")), sidecar(cpu("500m")), has(cpu("50m")))
     ),
-    "a sidecar of another resource": spec(has(cpu("1")), init=(side(memory("3Mi")),)),
+    "a sidecar of another resource": spec(has(cpu("1")), init=(sidecar(memory("3Mi")),)),
     "overhead alone": spec(**HEAVIER),
     "overhead on top": spec(has({"cpu": "1", "memory": "1Mi"}), **HEAVIER),
     "overhead on top of an init container": spec(has(cpu("1")), init=(has(cpu("4")),), **HEAVIER),
-    "overhead on top of a sidecar": spec(has(cpu("1")), init=(side(cpu("4")),), **HEAVIER),
+    "overhead on top of a sidecar": spec(has(cpu("1")), init=(sidecar(cpu("4")),), **HEAVIER),
     "overhead on top of the pod": spec(has(cpu("1")), resources=whole(cpu("2")), **HEAVIER),
     "the pod as a whole": spec(has(cpu("100m")), resources=whole({"cpu": "1", "memory": "9Mi"})),
     "the pod's limit alone": spec(has(), resources=whole(None, cpu("800m"))),
@@ -132,7 +130,7 @@ ROWS: Final[Mapping[str, Object]] = {
         has(cpu("1")), init=(has(cpu("2")),), resources=whole(cpu("3"))
     ),
     "the pod above sidecars": spec(
-        has(cpu("1")), init=(side(cpu("1")),), resources=whole(cpu("2500m"), cpu("5"))
+        has(cpu("1")), init=(sidecar(cpu("1")),), resources=whole(cpu("2500m"), cpu("5"))
     ),
     "a device": spec(has({GPU: "1"}, {GPU: "1"})),
     "a device by its limit": spec(has(None, {GPU: 2})),
@@ -149,7 +147,7 @@ ROWS: Final[Mapping[str, Object]] = {
     "everything": spec(
         has({"cpu": "1", "memory": "1Gi", DISK: "1Gi"}, {GPU: 1}),
         has({"cpu": "1500m", "memory": "1G"}),
-        init=(side({"cpu": "10m", "memory": "10Mi"}), has({"cpu": "5", "memory": "1Mi"})),
+        init=(sidecar({"cpu": "10m", "memory": "10Mi"}), has({"cpu": "5", "memory": "1Mi"})),
         **HEAVIER,
     ),
 }
@@ -185,7 +183,7 @@ def nodes_for(row: str, usage: Resources) -> Iterator[Node]:
             yield Node(row, name, {**usage, name: Quantity(counted - unit)})
 
 
-async def stored(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
+async def stored_pod(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
     """Return the PodSpec as the API server completes it; the pod waits for a node named so."""
     pinned = {**pod_spec, "nodeSelector": {"for": name}}
     made = await cluster.create(keys.POD, factories.pod(SPACE, name, spec=pinned))
@@ -193,7 +191,7 @@ async def stored(cluster: ClusterClient, pod_spec: Object, name: str) -> Object:
     return found
 
 
-async def make(cluster: ClusterClient, name: str, room: Resources) -> None:
+async def make_node(cluster: ClusterClient, name: str, room: Resources) -> None:
     node = named(keys.NODE, Key("", name), metadata={"labels": {"for": name}})
     await keep(cluster, node, resources.to_json(room))
 
@@ -201,8 +199,8 @@ async def make(cluster: ClusterClient, name: str, room: Resources) -> None:
 async def all_are_seen(cluster: ClusterClient) -> None:
     """Return once the scheduler knows each node with its room: it learns of them in order."""
     room = {name: resources.parse_quantity(1) for name in ("cpu", "memory", quotas.PODS)}
-    await make(cluster, "last", room)
-    await stored(cluster, spec(), "last")
+    await make_node(cluster, "last", room)
+    await stored_pod(cluster, spec(), "last")
     key = Key(SPACE, "last")
     await world.until_one(cluster, keys.POD, key, lambda pod: bool(pod["spec"].get("nodeName")))
 
@@ -221,7 +219,7 @@ async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClie
     heavy = named(keys.RUNTIME_CLASSES, Key("", "heavy"), handler="heavy", overhead=overhead)
     await cluster.create(keys.RUNTIME_CLASSES, heavy)
     rows = dict(zip((f"r{at}" for at in range(len(ROWS))), ROWS.items(), strict=True))
-    made = {row: await stored(cluster, sent, row) for row, (_, sent) in rows.items()}
+    made = {row: await stored_pod(cluster, sent, row) for row, (_, sent) in rows.items()}
     usage = {row: Demand.of(found).usage for row, found in made.items()}
 
     for row, (said, sent) in rows.items():
@@ -233,9 +231,9 @@ async def test_the_scheduler_counts_what_we_count(scheduled_cluster: ClusterClie
 
     nodes = [node for row in rows for node in nodes_for(row, usage[row])]
     names = {f"{node.row}-{at}": node for at, node in enumerate(nodes)}
-    await some_at_once(make(cluster, name, node.room) for name, node in names.items())
+    await some_at_once(make_node(cluster, name, node.room) for name, node in names.items())
     await all_are_seen(cluster)
-    await some_at_once(stored(cluster, rows[node.row][1], name) for name, node in names.items())
+    await some_at_once(stored_pod(cluster, rows[node.row][1], name) for name, node in names.items())
 
     def are_judged(pods: Mapping[Key, Object]) -> bool:
         judged = [pods.get(Key(SPACE, name)) for name in names]

@@ -4,9 +4,10 @@ import random
 
 import pytest
 
-from apis import resources, sharing
+from apis import keys, resources, sharing, slices
 from apis.providerpolicy import Sharing
 from apis.resources import Quantity
+from tests import factories
 
 
 @pytest.mark.parametrize(
@@ -93,19 +94,7 @@ def test_no_piece_is_lost_without_a_word_whatever_the_numbers() -> None:
                 assert "example.com/fpga" in found.notes
 
 
-@pytest.mark.parametrize(
-    ("total", "wants", "parts"),
-    [
-        (90, [None], [90]),
-        (90, [None, None], [45, 45]),
-        (10, [None, None, 3], [4, 3, 3]),
-        (2, [None, None, None], [1, 1, 0]),
-        (10, [20, 1], [9, 1]),
-        (10, [2, 3], [2, 3]),
-        (0, [None, 5], [0, 0]),
-        (5, [], []),
-    ],
-)
+@factories.cases("total, wants, parts")
 def test_several_divide_it_fairly(total: int, wants: list[int | None], parts: list[int]) -> None:
     assert sharing.fair(total, wants) == parts
 
@@ -132,6 +121,7 @@ def test_what_pods_take_is_not_free_and_less_than_nothing_is_nothing() -> None:
     assert resources.to_json(found) == {"cpu": "50", "x/gpu": "0"}
 
 
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
 
@@ -142,21 +132,8 @@ READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         ({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False),
         ({**READY, "spec": {"unschedulable": True}}, False),
         ({**READY, "metadata": {"labels": {"liqo.io/type": "virtual-node"}}}, False),
-        (
-            {**READY, "spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}},
-            True,
-        ),
-        (
-            {
-                **READY,
-                "spec": {
-                    "taints": [
-                        {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
-                    ]
-                },
-            },
-            False,
-        ),
+        ({**READY, "spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}}, True),
+        ({**READY, "spec": {"taints": [{"key": CONTROL_PLANE, "effect": "NoSchedule"}]}}, False),
     ],
 )
 def test_nodes_that_consumers_can_use(node: dict[str, object], is_usable: bool) -> None:  # noqa: FBT001
@@ -164,6 +141,11 @@ def test_nodes_that_consumers_can_use(node: dict[str, object], is_usable: bool) 
 
 
 def test_amounts_are_cut_to_what_can_be_used() -> None:
-    assert sharing.shares("memory", Quantity(10**9 * (2**20 + 1)), [None])[0].nanos == (
-        10**9 * 2**20
-    )
+    (cut,) = sharing.shares("memory", Quantity(10**9 * (2**20 + 1)), [None])
+    assert cut.nanos == 10**9 * 2**20
+
+
+def test_a_slice_is_cordoned_itself_or_with_its_tenant_unless_that_says_no() -> None:
+    for name in (keys.CORDON, keys.CORDON_TENANT):
+        said = [{"metadata": {"annotations": {name: one}}} for one in ("", "true", "false", "0")]
+        assert [*map(slices.is_cordoned, said)] == [True, True, False, False]

@@ -36,6 +36,8 @@ def at(second: int) -> str:
         (["/somewhere/kube-apiserver", "--etcd-servers=x"], "kube-apiserver"),
         (["/somewhere/kubelet", "--config=x"], "node"),
         (["python3", "-m", "kubelet", "--node-name=x"], "kubelet"),
+        (["python3", "-m", "controllers.metricagent", "--port=8443"], "metric-agent"),
+        (["python3", "-m", "http.server"], "node"),
         (["/venv/bin/python", "-m", "sandbox.simulated", "--nodes=1"], "simulated-kubelet"),
         (["sh", "-c", "sleep"], "node"),
         ([], "node"),
@@ -43,6 +45,14 @@ def at(second: int) -> str:
 )
 def test_a_process_is_known_by_its_command(argv: list[str], name: str) -> None:
     assert counters.name_of(argv) == name
+
+
+def test_a_process_of_ours_that_is_not_listed_is_an_error() -> None:
+    """The metric agents were in no figure for months."""
+    with pytest.raises(counters.UnknownProcessError, match="-m controllers"):
+        counters.name_of(["python3", "-m", "controllers.new"])
+    with pytest.raises(counters.UnknownProcessError, match="pyliqo-new"):
+        counters.is_ours("pyliqo-new")
 
 
 def test_a_process_has_cpu_time_and_memory() -> None:

@@ -36,10 +36,7 @@ def test_what_one_of_the_two_lacks_is_a_difference() -> None:
 
     found = crosscheck.differences(log, before, after)
 
-    assert found == [
-        Difference("create pods", 100, 103),
-        Difference("patch pods/status", 0, 7),
-    ]
+    assert found == [Difference("create pods", 100, 103), Difference("patch pods/status", 0, 7)]
 
 
 def test_a_few_requests_may_have_been_under_way() -> None:

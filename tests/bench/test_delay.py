@@ -51,7 +51,6 @@ print(quickest, got == sent, flush=True)
 
 @pytest.fixture
 def slots() -> Iterator[tuple[Slot, Slot]]:
-    """Yield the networks of two clusters, which no cluster has."""
     number, id_ = SLOTS + 2 * secrets.randbelow(_BEYOND // 2), secrets.token_hex(4)
     made = (Slot(id_, "/", "one", number), Slot(id_, "/", "other", number + 1))
     for slot in made:

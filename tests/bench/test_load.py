@@ -1,13 +1,19 @@
 """Loads and settings are what the command line asks for."""
 
+import asyncio
+import base64
 import json
+import ssl
+import sys
 
+import aiohttp
 import pytest
 
 from apis import keys
-from bench import arms, ideal, load, settings
+from bench import arms, children, ideal, load, settings, waiting
 from bench.observe import NUMBERED
 from bench.suites import admission, offload
+from tests.webhook.reviews import body
 
 
 def test_a_pod_is_as_large_as_asked() -> None:
@@ -90,3 +96,53 @@ def test_a_write_is_done_at_the_latest_when_it_was_seen() -> None:
     assert offload.since(5.0, 4.5, 3.0) == 2.0
     assert offload.since(5.0, 2.0, 3.0) == 3.0
     assert offload.since(1.0, 2.0, None) == 0.0
+
+
+# Many things at once, but not more than the client's queue can bear.
+
+
+async def test_all_is_done_and_never_more_than_a_couple_of_hundred_at_once() -> None:
+    under_way, most, done = 0, 0, 0
+
+    async def work() -> None:
+        nonlocal under_way, most, done
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        done += 1
+
+    await waiting.together(work() for _ in range(3 * waiting.AT_ONCE))
+
+    assert done == 3 * waiting.AT_ONCE
+    assert most == waiting.AT_ONCE
+
+
+async def test_what_fails_is_told() -> None:
+    async def fail() -> None:
+        raise RuntimeError("refused")
+
+    with pytest.raises(RuntimeError, match="refused"):
+        await waiting.together([fail()])
+
+
+# The webhook with the constant answer, in Python, as an API server would ask it.
+
+
+PATCH = '[{"op": "add", "path": "/spec/affinity", "value": {}}]'
+
+
+async def test_it_allows_what_it_is_asked_with_the_patch() -> None:
+    command = (sys.executable, "-m", "bench.constant", "127.0.0.1", PATCH)
+    async with children.running(*command) as process, aiohttp.ClientSession() as session:
+        address, certificate = await children.line(process), [await children.line(process)]
+        while "-----END" not in certificate[-1]:
+            certificate.append(await children.line(process))
+        trusted = ssl.create_default_context(cadata="\n".join(certificate))
+
+        async with session.post(f"https://{address}/", data=body({}), ssl=trusted) as answered:
+            answer = await answered.json()
+
+    assert answer["response"]["uid"] == json.loads(body({}))["request"]["uid"]
+    assert answer["response"]["allowed"] is True
+    assert base64.b64decode(answer["response"]["patch"]).decode() == PATCH

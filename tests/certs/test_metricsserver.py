@@ -24,7 +24,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import metricsserver
 from controllers.offloading.virtualnode.forge import rights
-from kube import client, memory
+from kube import memory
 from kube.client import ClusterClient
 from kube.process import Process
 from sandbox import controlplane
@@ -33,7 +33,8 @@ from tests import flood, scraping
 from tests.controllers.managing import inline, install_rights
 from tests.controllers.support import ensure_namespace
 from tests.fakes import FakeCluster
-from tests.kubelet.sites import eventually
+from tests.kube.running import until_so
+from tests.world import descriptors
 
 NODE = VirtualNode("milan", naming.tenant_namespace("milan"), "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
 OF_A_NODE = (
@@ -53,11 +54,6 @@ PROCESSES = {
     "kubelet": (Key(NODE.namespace, NODE.name), OF_A_NODE),
     "reflector": (Key(NODE.namespace, NODE.name), OF_A_NODE),
 }
-
-
-def descriptors() -> int:
-    """Return how many this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def knows(review: Object) -> Object:
@@ -134,7 +130,7 @@ async def test_half_open_and_slow_connections_keep_nobody_out() -> None:
     before = descriptors()
     async with (
         metricsserver.served(ListenAddress("127.0.0.1", 0), cluster) as port,
-        flood.held(port),
+        flood.held_connections(port),
     ):
         assert (await scraping.page(port, "scraper"))[0] == 200
         ours = descriptors() - before - flood.CONNECTIONS
@@ -197,21 +193,15 @@ async def test_without_an_address_nothing_is_served() -> None:
 
 
 @pytest.fixture
-async def cluster(own_plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        yield real
-
-
-@pytest.fixture
-async def installed(cluster: ClusterClient) -> None:
+async def installed_rights(own_server: ClusterClient) -> None:
     """Install the rights of all processes, and what they begin with."""
-    await install_rights(cluster)
-    await ensure_namespace(cluster, NODE.namespace)
+    await install_rights(own_server)
+    await ensure_namespace(own_server, NODE.namespace)
     for desired in rights.at_home(NODE):
-        await cluster.apply(desired.kind, desired.wanted, manager="tests")
+        await own_server.apply(desired.kind, desired.wanted, manager="tests")
     key = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
     known = named(keys.CONFIG_MAP, key, data={"CLUSTER_ID": "rome"})
-    await cluster.apply(keys.CONFIG_MAP, known, manager="tests")
+    await own_server.apply(keys.CONFIG_MAP, known, manager="tests")
 
 
 class Daemon(NamedTuple):
@@ -225,7 +215,6 @@ class Daemon(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(module: str, kubeconfig: Path, flags: tuple[str, ...]) -> AsyncIterator[Daemon]:
-    """Run ``python3 -m module``."""
     health, metrics, other = controlplane.free_ports(3)
     with kubeconfig.with_name("log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -272,14 +261,14 @@ async def in_the_clear(port: int, path: str) -> int:
 @pytest.mark.cluster
 @pytest.mark.parametrize("module", PROCESSES)
 async def test_metrics_of_each_process_are_for_those_who_may_get_them(
-    module: str, cluster: ClusterClient, own_plane: Plane, installed: None, tmp_path: Path
+    module: str, own_server: ClusterClient, own_plane: Plane, installed_rights: None, tmp_path: Path
 ) -> None:
     account, flags = PROCESSES[module]
     config = json.loads(inline(own_plane.kubeconfig))
-    config["users"][0]["user"] = {"token": await scraping.token(cluster, account)}
+    config["users"][0]["user"] = {"token": await scraping.token(own_server, account)}
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    reader = await scraping.reader(cluster)
-    other = await scraping.token(cluster, Key(scraping.ACCOUNTS, "other"))
+    reader = await scraping.reader(own_server)
+    other = await scraping.token(own_server, Key(scraping.ACCOUNTS, "other"))
 
     async with running(module, tmp_path / "kubeconfig", flags) as daemon:
         ask = functools.partial(scraping.page, daemon.metrics)
@@ -287,7 +276,7 @@ async def test_metrics_of_each_process_are_for_those_who_may_get_them(
         async def is_served() -> bool:
             return (await ask())[0] == 401
 
-        await eventually(is_served)
+        await until_so(is_served)
         assert (await ask("not.a.token"))[0] == 401
         assert (await ask(other))[0] == 403
         status, text = await ask(reader)

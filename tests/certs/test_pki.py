@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import x25519
+from cryptography.hazmat.primitives.asymmetric import ed448, x25519
 
-from certs import pki
+from certs import identity, pki
 from certs.pki import Keypair, KubeconfigIdentity, Subject
 from kube import kubeconfig as reader
 
@@ -124,12 +124,25 @@ def test_what_is_no_request_is_refused(ca: Keypair, nonsense: bytes) -> None:
 
 def test_a_key_that_signs_nothing_is_refused() -> None:
     key = x25519.X25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with pytest.raises(ValueError, match="elliptic curve"):
         pki.new_csr(key, common_name="rome")
+
+
+def test_what_signs_as_no_authority_of_ours_or_for_no_key_that_is_used_is_refused(
+    ca: Keypair,
+) -> None:
+    theirs = identity.new_key()
+    right = pki.new_csr(theirs, common_name="rome")
+    odd = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    unused = odd.sign(ed448.Ed448PrivateKey.generate(), None)
+    for signer, csr, problem in (
+        (Keypair(ca.certificate, theirs), right, "not the elliptic-curve key of an authority"),
+        (ca, unused.public_bytes(serialization.Encoding.PEM), "key is of a kind that is not used"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            pki.sign(signer, csr, client=True, now=NOW, lifetime=DAY)
 
 
 def test_a_key_is_never_shown(ca: Keypair) -> None:
@@ -156,7 +169,7 @@ CA = pki.new_ca("ca", now=NOW, lifetime=dt.timedelta(days=1))
 LEAF = pki.issue(CA, common_name="rome", client=True, now=NOW, lifetime=dt.timedelta(hours=1))
 
 
-def identity(**rest: str) -> KubeconfigIdentity:
+def kubeconfig_identity(**rest: str) -> KubeconfigIdentity:
     return KubeconfigIdentity(
         name="controlplane-milan",
         cluster_id="milan",
@@ -169,7 +182,7 @@ def identity(**rest: str) -> KubeconfigIdentity:
 
 
 def test_the_layout_is_that_of_the_documents() -> None:
-    found = json.loads(pki.kubeconfig(identity(namespace="liqo-tenant-rome")))
+    found = json.loads(pki.kubeconfig(kubeconfig_identity(namespace="liqo-tenant-rome")))
 
     assert found["current-context"] == "default-context"
     (context,) = found["contexts"]
@@ -190,7 +203,7 @@ def test_the_layout_is_that_of_the_documents() -> None:
 
 @pytest.mark.parametrize("rest", [{}, {"namespace": "x"}, {"proxy_url": "http://10.0.0.9:8080"}])
 def test_the_strict_reader_takes_it(rest: dict[str, str]) -> None:
-    found = reader.parse(pki.kubeconfig(identity(**rest)))
+    found = reader.parse(pki.kubeconfig(kubeconfig_identity(**rest)))
 
     assert found.server == "https://10.0.0.1:6443"
     assert (found.ca, found.certificate, found.key) == (CA.certificate, LEAF.certificate, LEAF.key)
@@ -198,4 +211,4 @@ def test_the_strict_reader_takes_it(rest: dict[str, str]) -> None:
 
 
 def test_the_key_is_not_shown() -> None:
-    assert "PRIVATE" not in repr(identity())
+    assert "PRIVATE" not in repr(kubeconfig_identity())

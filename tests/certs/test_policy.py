@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from certs import pki, policy
+from certs import childprocess, pki, policy
 from certs.pki import Keypair
 from certs.policy import Held
 
@@ -68,7 +68,6 @@ def test_the_reason_to_replace_an_authority(
 
 
 def signed(life: dt.timedelta, since: dt.timedelta) -> bytes:
-    """Return one that begins ``since`` before ``NOW`` and ends ``life`` after it."""
     begin = NOW - since + pki.BACKDATED
     return pki.issue(CA, common_name="a", now=begin, lifetime=life + NOW - begin).certificate
 
@@ -121,3 +120,51 @@ def test_a_bundle_holds_old_and_new_once_and_nothing_that_ended() -> None:
     assert merged == new + old
     assert pki.merged_bundle(merged, now=NOW) == merged
     assert pki.merged_bundle(b"", now=NOW) == b""
+
+
+# Certificates are made and judged by a process that ends.
+
+
+MADE = dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+
+
+async def test_a_request_is_made_and_its_certificate_judged() -> None:
+    made = await childprocess.request("milan", ips=["10.0.0.9"])
+    subject = pki.subject(made.csr)
+    assert (subject.common_name, subject.ips) == ("system:node:milan", ("10.0.0.9",))
+
+    ca = pki.new_ca("test", now=MADE, lifetime=dt.timedelta(days=9))
+    certificate = pki.sign(ca, made.csr, server=True, now=MADE, lifetime=dt.timedelta(days=3))
+    own = pki.Keypair(certificate, made.key)
+    assert await childprocess.expiry(certificate) == pki.expiry(certificate)
+    assert await childprocess.renewal(own, MADE) == policy.renewal(certificate, MADE, MADE)
+    assert await childprocess.renewal(pki.Keypair(certificate, ca.key), MADE) is None
+
+
+async def test_a_server_of_no_authority_has_a_certificate_of_its_own_for_a_year() -> None:
+    first, second = [await childprocess.own("vk-milan-0") for _ in range(2)]
+
+    assert pki.subject(first.certificate).dns == ("vk-milan-0",)
+    assert pki.fits_key(first.certificate, first.key)
+    assert not pki.fits_key(first.certificate, second.key)
+    life = pki.expiry(first.certificate) - pki.started(first.certificate)
+    assert life == dt.timedelta(days=365, hours=1)
+
+
+async def test_an_authority_is_made_and_its_bundle_merged_as_in_this_process() -> None:
+    life = dt.timedelta(days=9)
+    ca, pair = await childprocess.authority("agents", "agent.liqo.svc", MADE, life)
+
+    assert pki.is_signed_by(pair.certificate, ca)
+    assert pki.fits_key(pair.certificate, pair.key)
+    assert pki.subject(pair.certificate).dns == ("agent.liqo.svc",)
+    assert pki.expiry(pair.certificate) == MADE + life
+    assert await childprocess.merged_bundle(ca, b"\xff" + ca, now=MADE) == ca
+    assert await childprocess.merged_bundle(ca, now=MADE + life) == b""
+
+
+async def test_what_is_no_certificate_is_an_error_here() -> None:
+    with pytest.raises(OSError, match="ended with 1"):
+        await childprocess.renewal(pki.Keypair(b"nonsense", b"nonsense"), MADE)
+    with pytest.raises(OSError, match="ended with 1"):
+        await childprocess.request("milan", ips=["nowhere"])

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import secrets
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object, named
+from apis.objects import Object
 from certs import pki
 from certs.rotation import RotationOptions
-from kube import client
 from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
@@ -27,20 +25,12 @@ REPLICAS = 3
 
 
 @pytest.fixture
-async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        yield real
-
-
-@pytest.fixture
-async def namespace(cluster: ClusterClient) -> str:
-    name = f"certs-{secrets.token_hex(4)}"
-    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-    return name
+def cluster(server: ClusterClient) -> ClusterClient:
+    return server
 
 
 @contextlib.asynccontextmanager
-async def running(
+async def certs_processes(
     kubeconfig: Path, namespace: str, directory: Path, count: int
 ) -> AsyncIterator[list[int]]:
     """Start so many processes at once; give the ports of their metrics."""
@@ -72,7 +62,7 @@ async def test_processes_that_boot_at_once_agree_on_one_authority(
 ) -> None:
     settings = RotationOptions(namespace=namespace)
     token = await scraping.reader(cluster)
-    async with running(plane.kubeconfig, namespace, tmp_path, REPLICAS) as ports:
+    async with certs_processes(plane.kubeconfig, namespace, tmp_path, REPLICAS) as ports:
         for port in ports:
             await until_so(lambda: is_done(port, token), "a process that looked")  # noqa: B023
         pair = await stored(cluster, settings)

@@ -22,12 +22,14 @@ from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError
 from kube.process import Process
 from sandbox.controlplane import Plane
 from tests.fakes import FakeCluster
+from tests.kube.running import until_so
+from tests.world import existing, holds, remove
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
 
 
-class Clock:
+class MovedClock:
     """A clock that a test moves."""
 
     def __init__(self) -> None:
@@ -38,8 +40,7 @@ class Clock:
 
 
 async def data(cluster: Cluster, key: Key) -> dict[str, bytes]:
-    found = await cluster.get_live(keys.SECRET, key)
-    assert found
+    found = await existing(cluster, keys.SECRET, key)
     return {name: base64.b64decode(value) for name, value in found["data"].items()}
 
 
@@ -52,7 +53,7 @@ async def test_the_first_look_makes_both_and_the_second_writes_nothing(
     cluster: Cluster, namespace: str
 ) -> None:
     settings = RotationOptions(namespace=namespace)
-    reconciler = RotationReconciler(cluster, Clock(), settings)
+    reconciler = RotationReconciler(cluster, MovedClock(), settings)
 
     again_s = await reconciler.reconcile(settings.certs_key)
     made = await stored_secrets(cluster, settings)
@@ -72,7 +73,7 @@ async def test_the_door_stays_and_one_that_is_gone_or_wrong_is_made_anew(
     cluster: Cluster, namespace: str, broken: bytes | None
 ) -> None:
     settings = RotationOptions(namespace=namespace)
-    reconciler = RotationReconciler(cluster, Clock(), settings)
+    reconciler = RotationReconciler(cluster, MovedClock(), settings)
     await reconciler.reconcile(settings.certs_key)
     first = await data(cluster, settings.certs_key)
     wrong = None if broken is None else base64.b64encode(broken).decode()
@@ -90,7 +91,7 @@ async def test_the_door_stays_and_one_that_is_gone_or_wrong_is_made_anew(
 
 async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) -> None:
     settings = RotationOptions(namespace=namespace)
-    replicas = [RotationReconciler(cluster, Clock(), settings) for _ in range(5)]
+    replicas = [RotationReconciler(cluster, MovedClock(), settings) for _ in range(5)]
 
     async def boot(replica: RotationReconciler) -> None:
         while True:
@@ -110,7 +111,7 @@ async def test_replicas_at_first_boot_agree(cluster: Cluster, namespace: str) ->
 
 async def test_a_year_of_hourly_looks_never_breaks_trust(cluster: Cluster, namespace: str) -> None:
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     reconciler = RotationReconciler(cluster, clock, settings)
     leaves, authorities = set(), set()
     trusted_before = b""
@@ -136,18 +137,18 @@ async def test_a_lost_leaf_and_a_lost_authority_are_made_anew(
     cluster: Cluster, namespace: str
 ) -> None:
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
     before = await data(cluster, settings.certs_key)
 
-    await delete(cluster, settings.certs_key)
+    await remove(cluster, keys.SECRET, settings.certs_key)
     await reconciler.reconcile(settings.certs_key)
     leaf = await data(cluster, settings.certs_key)
     assert leaf["ca.crt"] == before["ca.crt"]
     assert pki.is_signed_by(leaf["tls.crt"], before["ca.crt"])
 
-    await delete(cluster, settings.ca_key)
+    await remove(cluster, keys.SECRET, settings.ca_key)
     clock.now += DAY
     await reconciler.reconcile(settings.certs_key)
     after = await data(cluster, settings.certs_key)
@@ -161,12 +162,12 @@ async def test_an_authority_is_replaced_by_deleting_it_and_nobody_is_refused(
 ) -> None:
     """Webhooks serve what was stored before for a while, and API servers trust what was."""
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
     clock.now += DAY
     first = before = await data(cluster, settings.certs_key)
-    await delete(cluster, settings.ca_key)
+    await remove(cluster, keys.SECRET, settings.ca_key)
 
     for _ in range(4):
         await reconciler.reconcile(settings.certs_key)
@@ -185,7 +186,7 @@ async def test_both_secrets_that_are_gone_refuse_nobody(cluster: Cluster, namesp
 
     Only the configurations still say what that is.
     """
-    settings, clock, injected = RotationOptions(namespace=namespace), Clock(), [b""]
+    settings, clock, injected = RotationOptions(namespace=namespace), MovedClock(), [b""]
 
     async def known() -> bytes:
         return injected[-1]
@@ -195,8 +196,8 @@ async def test_both_secrets_that_are_gone_refuse_nobody(cluster: Cluster, namesp
     clock.now += DAY
     before = await data(cluster, settings.certs_key)
     injected.append(before["ca.crt"])
-    await delete(cluster, settings.certs_key)
-    await delete(cluster, settings.ca_key)
+    await remove(cluster, keys.SECRET, settings.certs_key)
+    await remove(cluster, keys.SECRET, settings.ca_key)
 
     await reconciler.reconcile(settings.certs_key)
     after = await data(cluster, settings.certs_key)
@@ -216,7 +217,7 @@ async def test_what_ended_while_nobody_renewed_it_is_made_again_at_once(
     cluster: Cluster, namespace: str, away: dt.timedelta
 ) -> None:
     """A leaf, or the authority, too."""
-    settings, clock = RotationOptions(namespace=namespace), Clock()
+    settings, clock = RotationOptions(namespace=namespace), MovedClock()
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
 
@@ -243,7 +244,7 @@ async def test_a_clock_that_is_wrong_for_a_while_breaks_no_trust(
 ) -> None:
     """W16. A new bundle is in force before webhooks serve what it came with, and trusts both."""
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     reconciler = RotationReconciler(cluster, clock, settings)
     seen = []
     for moment in (NOW, NOW + off, NOW + HOUR, NOW + 2 * HOUR, NOW + 2 * DAY):
@@ -261,7 +262,7 @@ async def test_what_was_made_a_day_ahead_is_made_again_at_once(
 ) -> None:
     """W16: no API server trusts an authority that begins tomorrow."""
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     clock.now = NOW + DAY
     reconciler = RotationReconciler(cluster, clock, settings)
     await reconciler.reconcile(settings.certs_key)
@@ -275,13 +276,9 @@ async def test_what_was_made_a_day_ahead_is_made_again_at_once(
     assert is_trusted(served["tls.crt"], b"".join(holding))
 
 
-def holds(certificate: bytes, now: dt.datetime) -> bool:
-    return pki.started(certificate) <= now < pki.expiry(certificate)
-
-
 async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace: str) -> None:
     settings = RotationOptions(namespace=namespace)
-    reconciler = RotationReconciler(cluster, Clock(), settings)
+    reconciler = RotationReconciler(cluster, MovedClock(), settings)
     await reconciler.reconcile(settings.certs_key)
     garbage = {"data": {"tls.crt": "AAAA", "tls.key": None, "more": "AAAA"}}
     await cluster.patch(keys.SECRET, settings.certs_key, garbage)
@@ -295,7 +292,7 @@ async def test_garbage_and_strange_keys_are_replaced(cluster: Cluster, namespace
 
 async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: str) -> None:
     settings = RotationOptions(namespace=namespace)
-    clock = Clock()
+    clock = MovedClock()
     first, second = (RotationReconciler(cluster, clock, settings) for _ in range(2))
     await first.reconcile(settings.certs_key)
     clock.now += 25 * DAY
@@ -314,7 +311,7 @@ async def test_a_slower_replica_does_not_overwrite(cluster: Cluster, namespace: 
 
 
 async def test_a_certificate_that_is_not_renewed_is_told_from_two_thirds_of_its_life_on() -> None:
-    cluster, clock, told = FakeCluster(), Clock(), list[tuple[Object, str]]()
+    cluster, clock, told = FakeCluster(), MovedClock(), list[tuple[Object, str]]()
     settings = RotationOptions()
 
     def alarm(secret: Object, message: str) -> None:
@@ -350,19 +347,14 @@ async def test_a_certificate_that_is_not_renewed_is_told_from_two_thirds_of_its_
 async def test_when_certificates_end_is_measured(cluster: Cluster, namespace: str) -> None:
     settings = RotationOptions(namespace=namespace)
 
-    await RotationReconciler(cluster, Clock(), settings).reconcile(settings.certs_key)
-
     ends = {"authority": rotation.CA_LIFETIME, "serving": rotation.LEAF_LIFETIME}
-    for certificate, life in ends.items():
-        labels = {"certificate": certificate}
-        found = metrics.REGISTRY.get_sample_value("pyliqo_certs_expiry_timestamp_seconds", labels)
-        assert found == (NOW + life).timestamp()
-
-
-async def delete(cluster: Cluster, key: Key) -> None:
-    found = await cluster.get_live(keys.SECRET, key)
-    assert found
-    await cluster.delete(keys.SECRET, key, uid=found["metadata"]["uid"])
+    name = "pyliqo_certs_expiry_timestamp_seconds"
+    for _ in ("made", "found"):
+        rotation._EXPIRY.clear()  # noqa: SLF001  # as in a process that has just begun
+        await RotationReconciler(cluster, MovedClock(), settings).reconcile(settings.certs_key)
+        for certificate, life in ends.items():
+            found = metrics.REGISTRY.get_sample_value(name, {"certificate": certificate})
+            assert found == (NOW + life).timestamp()
 
 
 # Whom API servers trust, in both configurations ---------------------------------------------------
@@ -394,14 +386,13 @@ async def configured(cluster: Cluster, kind: Kind, name: str) -> Key:
 
 
 async def bundles(cluster: Cluster, kind: Kind, key: Key) -> list[bytes]:
-    found = await cluster.get_live(kind, key)
-    assert found
+    found = await existing(cluster, kind, key)
     return [
         base64.b64decode(one["clientConfig"].get("caBundle") or "") for one in found["webhooks"]
     ]
 
 
-async def store(cluster: Cluster, key: Key, bundle: bytes, *, door: str = "") -> None:
+async def store_bundle(cluster: Cluster, key: Key, bundle: bytes, *, door: str = "") -> None:
     data = {"ca.crt": bundle, **({keys.LABELLING_DOOR: door.encode()} if door else {})}
     encoded = {name: base64.b64encode(value).decode() for name, value in data.items()}
     await cluster.create(keys.SECRET, named(keys.SECRET, key, data=encoded))
@@ -418,7 +409,7 @@ async def test_every_webhook_gets_the_bundle_once(
     await reconciler.reconcile(key)
     assert await bundles(cluster, kind, key) == [b"", b""]
 
-    await store(cluster, where, BUNDLE)
+    await store_bundle(cluster, where, BUNDLE)
     await reconciler.reconcile(key)
     made = await cluster.get_live(kind, key)
     await reconciler.reconcile(key)
@@ -433,8 +424,7 @@ async def test_the_rest_of_a_configuration_stays(plane: Plane, kind: Kind) -> No
     name = f"liqo-{secrets.token_hex(4)}"
     async with client.connect(plane.kubeconfig) as real:
         key = await configured(real, kind, name)
-        before = await real.get_live(kind, key)
-        assert before
+        before = await existing(real, kind, key)
         wanted = rotation.injected(kind, before, BUNDLE)
         assert wanted
 
@@ -455,7 +445,7 @@ async def test_api_servers_are_told_the_door_of_the_webhook_that_labels(
     labelling = hook(keys.LABELLING_WEBHOOK)
     del labelling["clientConfig"]["service"]["path"]
     await cluster.create(kind, named(kind, name, webhooks=[hook("a.liqo.io"), labelling]))
-    await store(cluster, where, BUNDLE, door="ab" * 16)
+    await store_bundle(cluster, where, BUNDLE, door="ab" * 16)
     reconciler = InjectionReconciler(cluster, kind, where)
 
     await reconciler.reconcile(name)
@@ -470,15 +460,14 @@ async def test_api_servers_are_told_the_door_of_the_webhook_that_labels(
         "namespace": "liqo", "name": "x", "path": "/y"}}} for one in made["webhooks"]]}  # fmt: skip
     await cluster.patch(kind, name, changed)
     await reconciler.reconcile(name)
-    mended = await cluster.get_live(kind, name)
-    assert mended
+    mended = await existing(cluster, kind, name)
     paths = [one["clientConfig"]["service"]["path"] for one in mended["webhooks"]]
     assert paths == ["/y", f"{keys.LABELLING_PATH}/{'ab' * 16}"]
 
 
 async def test_no_configuration_is_waited_for(cluster: Cluster, namespace: str) -> None:
     where = Key(namespace, "certs")
-    await store(cluster, where, BUNDLE)
+    await store_bundle(cluster, where, BUNDLE)
 
     reconciler = InjectionReconciler(cluster, KINDS[0], where)
 
@@ -504,7 +493,7 @@ def test_only_a_difference_is_applied() -> None:
 
 
 @contextlib.asynccontextmanager
-async def following(
+async def rotating_process(
     cluster: Cluster,
     settings: RotationOptions,
     name: str = keys.WEBHOOK_CONFIGURATION,
@@ -520,12 +509,6 @@ async def following(
             await task
 
 
-async def wait_until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(300):
-        while not await holds():  # noqa: ASYNC110  # there is no event to wait for
-            await asyncio.sleep(0.02)
-
-
 async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespace: str) -> None:
     name = f"liqo-{secrets.token_hex(4)}"
     settings = RotationOptions(namespace=namespace)
@@ -537,24 +520,21 @@ async def test_the_process_repairs_whatever_is_broken(cluster: Cluster, namespac
         found = [await bundles(cluster, *where) for where in wheres]
         return bool(trusted) and found == [[trusted] * 2] * 2
 
-    async with following(cluster, settings, name) as daemon:
-        await wait_until(is_injected)
+    async with rotating_process(cluster, settings, name) as daemon:
+        await until_so(is_injected)
         assert daemon.health.not_ready() == []
 
         for kind, key in wheres:
-            broken = await cluster.get_live(kind, key)
-            assert broken
+            broken = await existing(cluster, kind, key)
             hooks = [{**one, "clientConfig": {**one["clientConfig"], "caBundle": None}}
                      for one in broken["webhooks"]]  # fmt: skip
             await cluster.patch(kind, key, {"webhooks": hooks})
-        await wait_until(is_injected)
+        await until_so(is_injected)
 
         (before, *_), *_ = [await bundles(cluster, *where) for where in wheres]
         for where in (settings.certs_key, settings.ca_key):
-            secret = await cluster.get_live(keys.SECRET, where)
-            assert secret
-            await cluster.delete(keys.SECRET, where, uid=secret["metadata"]["uid"])
-        await wait_until(is_injected)
+            await remove(cluster, keys.SECRET, where)
+        await until_so(is_injected)
         (after, *_), *_ = [await bundles(cluster, *where) for where in wheres]
         assert after.endswith(before), "what webhooks serve until they have the next"
 
@@ -565,16 +545,16 @@ async def test_users_are_told_of_a_certificate_that_is_not_renewed() -> None:
     async def is_stored() -> bool:
         return await cluster.get_live(keys.SECRET, settings.certs_key) is not None
 
-    async with following(cluster, settings):
-        await wait_until(is_stored)
+    async with rotating_process(cluster, settings):
+        await until_so(is_stored)
     cluster.fail("patch", ForbiddenError("no right to do this"), kind=keys.SECRET, times=100)
     two_thirds = clock.now() + dt.timedelta(days=21)
 
     async def events() -> list[Object]:
         return list((await cluster.list(Selection(keys.EVENT, dict))).items.values())
 
-    async with following(cluster, settings, now=lambda: two_thirds):
-        await wait_until(lambda: _is_any(events()))
+    async with rotating_process(cluster, settings, now=lambda: two_thirds):
+        await until_so(lambda: _is_any(events()))
 
     for event in await events():
         assert event["type"] == "Warning"
@@ -593,8 +573,7 @@ async def test_one_manager_owns_every_bundle(plane: Plane) -> None:
     async with client.connect(plane.kubeconfig) as real:
         for kind in KINDS:
             key = await configured(real, kind, name)
-            before = await real.get_live(kind, key)
-            assert before
+            before = await existing(real, kind, key)
             wanted = rotation.injected(kind, before, BUNDLE)
             assert wanted
 

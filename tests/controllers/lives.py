@@ -9,9 +9,10 @@ from typing import Final
 
 from sandbox import controlplane
 from tests.census import Census
+from tests.conftest import size_of
 
-LIVES: Final = int(os.environ.get("PYLIQO_TEST_LIVES", "20"))
-"""50 is the full size: what stays is one of each, by twenty as by fifty."""
+LIVES: Final = size_of("PYLIQO_TEST_LIVES", 10, 50)
+"""What stays is one of each, by ten as by fifty."""
 FIRST: Final = 10
 """So many lives fill what is remembered with a bound, and load what is loaded once."""
 AT_ONCE: Final = 10
@@ -21,7 +22,7 @@ LOGGED: Final = 50_000
 
 
 @contextlib.asynccontextmanager
-async def running(census: Census, log: Path, *args: str) -> AsyncIterator[Census]:
+async def census_running(census: Census, log: Path, *args: str) -> AsyncIterator[Census]:
     """Run one of the processes while inside."""
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(

@@ -153,7 +153,7 @@ def inline(kubeconfig: Path) -> bytes:
     return json.dumps(config).encode()
 
 
-async def peer(cluster: Cluster, unique: str, kubeconfig: Path) -> tuple[str, str]:
+async def set_up_peer(cluster: Cluster, unique: str, kubeconfig: Path) -> tuple[str, str]:
     """Set up both tenant namespaces and the identity; return local and remote namespace."""
     rome, milan = f"rome-{unique}", f"milan-{unique}"
     for remote in (rome, milan):

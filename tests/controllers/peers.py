@@ -14,33 +14,27 @@ from typing import Any, Final, cast
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from certs import pki
-from controllers import clusterid, watches
+from controllers import clusterid
 from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
 )
-from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer
 from controllers.authentication.nonce import NonceReconciler
 from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
-from controllers.authentication.tenant.reconciler import TenantListers, TenantReconciler
+from controllers.authentication.tenant.reconciler import TenantReconciler
 from controllers.authentication.tenantrights.reconciler import TenantRightsReconciler
-from controllers.granting.grants import reconciler as grants
-from controllers.granting.grants.forge.grants import GrantDefaults
 from controllers.granting.grants.reconciler import ALL, GrantsReconciler
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
-from controllers.offloading.namespacemap import reconciler as namespacemap
+from controllers.manager import AdvertisedEndpoint
 from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
-from controllers.offloading.namespaceoffloading import reconciler as namespaceoffloading
 from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
-from controllers.offloading.virtualnode import reconciler as virtualnode
-from controllers.offloading.virtualnode.forge.deployment import LocalCluster
 from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.peers import KINDS
 from controllers.peers.replication.reconciler import ReplicationReconciler
 from kube import clock
 from kube.client import ClusterClient
-from kube.cluster import Cluster, Selection
+from kube.cluster import Cluster
 from kube.controller import Reconciler, TerminalError
 from kube.credentials import Access
 from kube.errors import KubeError
@@ -49,7 +43,7 @@ from liqoctl.clusters import Side
 from liqoctl.options import Session
 from liqoctl.output import Progress
 from tests import signers
-from tests.controllers.support import ensure_namespace, live_lister
+from tests.controllers.support import ensure_namespace, manager_of
 from tests.fakes import FakeCluster
 
 NOW = clock.now().replace(microsecond=0)
@@ -142,9 +136,6 @@ class Half:
         await self.fake.create(kind, named(kind, Key("liqo", default), spec=spec))
         await ensure_namespace(self.fake, keys.NODE_LEASE_NAMESPACE)
 
-    def view(self, kind: Kind) -> watches.Lister:
-        return live_lister(self.fake, Selection(kind, Object))
-
     def cached(self, kind: Kind) -> dict[Key, Object]:
         return {key: obj for (each, key), obj in self.fake.everything().items() if each == kind}
 
@@ -233,115 +224,45 @@ class World:
     async def _reconcilers(self, side: Half) -> list[tuple[Kind, Reconciler]]:
         cluster, key = side.as_written(side.fake), await side.private()
         events = EventRecorder(side.fake, "tests", "tests")
-        observed = TenantListers(
-            list, side.view(keys.ROLE_BINDING), side.view(keys.SECRET), side.view(keys.NAMESPACE)
-        )
-        issuer = Issuer(cluster, AdvertisedEndpoint(bytes, f"{side.name}:6443"), lambda: NOW)
         other = self.milan if side is self.rome else self.rome
-        tenant = TenantReconciler(
-            cluster, observed, issuer, cluster_id=side.name, events=events, clock=lambda: NOW
-        )
         here, there = naming.tenant_namespace(side.peer), naming.tenant_namespace(side.name)
         between = Peering(side.name, side.peer, here, there)
-        secrets = side.view(keys.SECRET)
-        nonce = NonceReconciler(
-            cluster, secrets, side.name, key, events, lambda: NOW, lambda n: b"x" * n
+        manager = manager_of(
+            cluster,
+            cluster_id=side.name,
+            private_key=key,
+            endpoint=AdvertisedEndpoint(bytes, f"{side.name}:6443"),
+            events=events,
+            clock=lambda: NOW,
         )
-        whole = IdentityReconciler(
-            cluster, secrets, key, events, lambda: list(side.cached(keys.RENEW).values())
-        )
+        nonce = NonceReconciler(manager, lambda n: b"x" * n)
+        whole = IdentityReconciler(manager)
         gone = _Secrets(naming.kubeconfig_secret(""), whole)
-        account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
         away = side.as_written(other.fake)
+        replicas = ReplicaReconciler(manager)
+        granting = GrantsReconciler(manager, "t", lambda: 0.0)
+        granting.free = lambda _: {}
         return [
-            (keys.NAMESPACE, TenantRightsReconciler(cluster, account)),
+            (keys.NAMESPACE, TenantRightsReconciler(manager)),
             (keys.SECRET, nonce),
-            (keys.TENANT, tenant),
+            (keys.TENANT, TenantReconciler(manager)),
             (keys.IDENTITY, whole),
             (keys.SECRET, gone),
-            (keys.IDENTITY, LocalRenewReconciler(cluster, side.name, key, events, lambda: NOW)),
-            (keys.RENEW, RemoteRenewReconciler(cluster, lambda: side.cached(keys.TENANT))),
+            (keys.IDENTITY, LocalRenewReconciler(manager)),
+            (keys.RENEW, RemoteRenewReconciler(manager)),
             *(
                 (kind, ReplicationReconciler(kind, between, cluster, away, events))
                 for kind in KINDS
                 if other.lets_in(there)
             ),
-            *self._of_slices(side, cluster, key, issuer, events),
-            *self._of_namespaces(side, cluster, events),
-        ]
-
-    def _of_slices(
-        self, side: Half, cluster: Cluster, key: bytes, issuer: Issuer, events: EventRecorder
-    ) -> list[tuple[Kind, Reconciler]]:
-        replicas = ReplicaReconciler(
-            cluster,
-            side.view(keys.TENANT),
-            side.view(keys.SECRET),
-            issuer,
-            events,
-            lambda: NOW,
-        )
-        granting = GrantsReconciler(
-            cluster,
-            grants.GrantListers(
-                tenants=side.view(keys.TENANT),
-                policies=side.view(keys.PROVIDER_POLICY),
-                storage_classes=side.view(keys.STORAGE_CLASS),
-                free=lambda _: {},
-            ),
-            standard=GrantDefaults(),
-            term="t",
-            events=events,
-            clock=lambda: NOW,
-            tick=lambda: 0.0,
-        )
-        return [
-            (keys.RESOURCE_SLICE, LocalSliceReconciler(cluster, side.name, key, events)),
-            (keys.RESOURCE_SLICE, SliceIdentityReconciler(cluster, events)),
+            (keys.RESOURCE_SLICE, LocalSliceReconciler(manager)),
+            (keys.RESOURCE_SLICE, SliceIdentityReconciler(manager)),
             (keys.RESOURCE_SLICE, replicas),
             (keys.SECRET, _Secrets(f"{naming.remote_certificate()}-", replicas)),
             (keys.CONFIG_MAP, _Whole(granting)),
-        ]
-
-    def _of_namespaces(
-        self, side: Half, cluster: Cluster, events: EventRecorder
-    ) -> list[tuple[Kind, Reconciler]]:
-        bindings = side.view(keys.ROLE_BINDING)
-        nodes = VirtualNodeReconciler(
-            cluster,
-            virtualnode.VirtualNodeListers(side.view(keys.VIRTUAL_NODE), bindings, lambda _: False),
-            local=LocalCluster(side.name, "liqo"),
-            events=events,
-            clock=lambda: NOW,
-        )
-        offloadings = NamespaceOffloadingReconciler(
-            cluster,
-            namespaceoffloading.NamespaceOffloadingListers(
-                namespace_maps=side.view(keys.NAMESPACE_MAP),
-                virtual_nodes=side.view(keys.VIRTUAL_NODE),
-                nodes=side.view(keys.NODE),
-                bindings=bindings,
-            ),
-            cluster_id=side.name,
-            events=events,
-            clock=lambda: NOW,
-        )
-        maps = NamespaceMapReconciler(
-            cluster,
-            namespacemap.NamespaceMapListers(
-                side.view(keys.NAMESPACE),
-                bindings,
-                side.view(keys.PROVIDER_POLICY),
-                side.view(keys.TENANT),
-                list,
-            ),
-            account=Key("liqo", keys.CONTROLLER_MANAGER),
-            events=events,
-        )
-        return [
-            (keys.VIRTUAL_NODE, nodes),
-            (keys.NAMESPACE_OFFLOADING, offloadings),
-            (keys.NAMESPACE_MAP, maps),
+            (keys.VIRTUAL_NODE, VirtualNodeReconciler(manager)),
+            (keys.NAMESPACE_OFFLOADING, NamespaceOffloadingReconciler(manager)),
+            (keys.NAMESPACE_MAP, NamespaceMapReconciler(manager)),
         ]
 
     def state(self) -> Object:

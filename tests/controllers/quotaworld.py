@@ -51,11 +51,7 @@ class World:
         self.additions = AdmissionDefaults(self.ranges, self.classes)
         self.accounts = Accounts(self.quotas, self.shadows, self.pods, self.additions)
         self.quota = QuotaReconciler(
-            self.ledger,
-            self.accounts,
-            term=self.term,
-            tell=self.told.append,
-            tick=lambda: self.now,
+            self.ledger, self.accounts, term=self.term, tell=self.told.append, tick=lambda: self.now
         )
         self.loop = ShadowPodReconciler(
             self.ledger,

@@ -3,27 +3,39 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from apis import keys
-from apis.objects import Key, Kind, Object
-from controllers import watches
-from controllers.offloading.namespaceoffloading.reconciler import (
-    NamespaceOffloadingListers,
-    NamespaceOffloadingReconciler,
-)
+from apis.objects import Key, Object
+from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
 from kube.cluster import Selection
 from tests.controllers.support import (
     NOW,
     Ledger,
+    LiveManager,
+    T,
     Told,
-    live_lister,
+    defaulted,
     local_map,
-    offloading,
+    manager_of,
     settle,
     tenant_namespace,
     there,
     virtual_node,
 )
+
+
+@dataclass(frozen=True)
+class OfTenants(LiveManager):
+    """Of maps and virtual nodes only those in the tenant namespaces of a test."""
+
+    tenant: str = ""
+
+    async def all(self, selection: Selection[T]) -> Mapping[Key, T]:
+        found = await super().all(selection)
+        if selection.kind not in {keys.NAMESPACE_MAP, keys.VIRTUAL_NODE}:
+            return found
+        return {key: one for key, one in found.items() if key.namespace.startswith(self.tenant)}
 
 
 @dataclass
@@ -40,40 +52,21 @@ class Rome:
 
     def __post_init__(self) -> None:
         self.clock = lambda: self.now
-        self.reconciler = NamespaceOffloadingReconciler(
+        manager = manager_of(
             self.cluster,
-            self.world(),
+            of=partial(OfTenants, tenant=self.tenant),
             cluster_id="rome",
             events=self.told.recorder,
             clock=self.clock,
-            tick=lambda: self.now.timestamp() + self.set_back_s,
+        )
+        self.reconciler = NamespaceOffloadingReconciler(
+            manager, lambda: self.now.timestamp() + self.set_back_s
         )
 
     def set_back(self, seconds: float) -> None:
         """Set the time of day back, as NTP does: durations go on."""
         self.now -= timedelta(seconds=seconds)
         self.set_back_s += seconds
-
-    def world(self) -> NamespaceOffloadingListers:
-        def of(selection: Selection[Object]) -> watches.Lister:
-            return live_lister(self.cluster, selection)
-
-        virtual_nodes = f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}"
-        return NamespaceOffloadingListers(
-            namespace_maps=self.of_tenants(keys.NAMESPACE_MAP),
-            virtual_nodes=self.of_tenants(keys.VIRTUAL_NODE),
-            nodes=of(Selection(keys.NODE, Object, labels=virtual_nodes)),
-            bindings=of(Selection(keys.ROLE_BINDING, Object, self.namespace)),
-        )
-
-    def of_tenants(self, kind: Kind) -> watches.Lister:
-        """Return what is in the tenant namespaces of this test."""
-
-        async def items() -> Mapping[Key, Object]:
-            found = (await self.cluster.list(Selection(kind, Object))).items
-            return {key: obj for key, obj in found.items() if key.namespace.startswith(self.tenant)}
-
-        return items
 
     def home(self, cluster_id: str) -> str:
         """Return the tenant namespace of that cluster."""
@@ -87,7 +80,7 @@ class Rome:
         await settle(self.reconciler, self.key, self.cluster)
 
     async def offload(self, **spec: object) -> None:
-        await self.cluster.create(keys.NAMESPACE_OFFLOADING, offloading(self.namespace, **spec))
+        await self.cluster.create(keys.NAMESPACE_OFFLOADING, defaulted(self.namespace, **spec))
         await self.settle()
 
     async def peer(self, cluster_id: str, **spec: object) -> None:

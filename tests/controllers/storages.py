@@ -4,13 +4,17 @@ from typing import Any
 
 from apis import keys
 from apis.objects import Key, Object, named
+from controllers.manager import Limits
+from controllers.offloading.storage.reconciler import StorageReconciler
+from kube.cluster import Cluster
+from tests.controllers.support import Told, manager_of
 from tests.fakes import FakeCluster
 
 HERE = Key("foo", "data")
 ASKED = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "rome-1"}
 
 
-def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+def our_claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     body = {
         "storageClassName": "liqo",
         "accessModes": ["ReadWriteOnce"],
@@ -21,7 +25,13 @@ def claim(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     return named(keys.PERSISTENT_VOLUME_CLAIM, HERE, metadata=metadata, spec=body)
 
 
-async def world(asked: Object) -> tuple[FakeCluster, Object]:
+def providing(cluster: Cluster, told: Told | None = None) -> StorageReconciler:
+    events = (told or Told(cluster)).recorder
+    manager = manager_of(cluster, events=events, limits=Limits(real_storage_class="fast"))
+    return StorageReconciler(manager)
+
+
+async def storage(asked: Object) -> tuple[FakeCluster, Object]:
     cluster = FakeCluster()
     await cluster.create(keys.NODE, named(keys.NODE, Key("", "rome-1")))
     virtual = {"metadata": {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}}
@@ -29,7 +39,7 @@ async def world(asked: Object) -> tuple[FakeCluster, Object]:
     return cluster, await cluster.create(keys.PERSISTENT_VOLUME_CLAIM, asked)
 
 
-async def bind(cluster: FakeCluster, real: Key) -> None:
+async def bind_volume(cluster: FakeCluster, real: Key) -> None:
     """Do what the provisioner of the real class does."""
     affinity = {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]

@@ -1,22 +1,34 @@
 """What the tests of all controllers share: a ledger of writes, a clock, builders of our kinds."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from apis import keys
+from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, named
+from apis.providerpolicy import GrantDefaults
+from controllers.manager import AdvertisedEndpoint, Informers, Limits, Manager
 from controllers.offloading.namespacemap import forge
-from controllers.watches import Lister
+from controllers.watches import ALL_BINDINGS
+from kube import clock
+from kube.cache import CachedCluster
 from kube.cluster import Cluster, Event, Listing, Selection
 from kube.controller import Reconciler
 from kube.errors import AlreadyExistsError, ConflictError
 from kube.events import EventRecorder
+from kube.informer import Indexed
 
 T = TypeVar("T")
 
 NOW: Final = datetime(2025, 1, 31, 12, tzinfo=UTC)
 LATER: Final = datetime(2025, 1, 31, 13, tzinfo=UTC)
+
+
+Known: TypeAlias = Mapping[Selection[Any], Callable[[], Mapping[Key, Any]]]
+"""What informers know of some selections, where a test does not have them know all."""
 
 
 class Ledger:
@@ -155,7 +167,7 @@ def tenant_namespace(name: str, peer: str) -> Object:
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
 
 
-def offloading(namespace: str, **spec: Any) -> Object:
+def defaulted(namespace: str, **spec: Any) -> Object:
     """Return the NamespaceOffloading of a namespace, with the defaults that its CRD fills in."""
     defaults = {
         "namespaceMappingStrategy": "DefaultName",
@@ -201,10 +213,54 @@ def replica_map(namespace: str, name: str, origin: str, desired: dict[str, str])
     return named(keys.NAMESPACE_MAP, Key(namespace, name), metadata={"labels": labels}, spec=spec)
 
 
-def live_lister(cluster: Cluster, of: Selection[Object]) -> Lister:
-    """Return the lister that asks the server each time."""
+@dataclass(frozen=True)
+class LiveManager(Manager):
+    """What a controller sees whose informers are never behind: it asks the server each time."""
 
-    async def items() -> Mapping[Key, Object]:
-        return (await cluster.list(of)).items
+    known: Known = field(default_factory=dict)
 
-    return items
+    async def all(self, selection: Selection[T]) -> Mapping[Key, T]:
+        if selection in self.known:
+            return self.known[selection]()
+        return (await self.live.list(selection)).items
+
+    async def found_by(
+        self, selection: Selection[T], of: Indexed[T], said: Hashable
+    ) -> Mapping[Key, T]:
+        found = (await self.all(selection)).items()
+        return {key: one for key, one in found if said in of(key, one)}
+
+
+def bindings_known(seen: Callable[[], Iterable[tuple[Kind, Binding]]]) -> Known:
+    """Return what is ``known`` where only some bindings of the cluster were seen."""
+
+    def of(selected: Kind) -> dict[Key, Binding]:
+        every = [binding for kind, binding in seen() if kind == selected]
+        return {Key(each.metadata.namespace, each.metadata.name): each for each in every}
+
+    return {each: partial(of, each.kind) for each in ALL_BINDINGS}
+
+
+def manager_of(
+    cluster: Cluster,
+    *,
+    of: Callable[..., Manager] = LiveManager,
+    clock: Callable[[], datetime] = clock.now,
+    **rest: Any,
+) -> Manager:
+    """Return ``cluster``, which is called milan, as its controllers see it."""
+    cached = CachedCluster(cluster)
+    given: dict[str, Any] = {
+        "cluster_id": "milan",
+        "namespace": keys.LIQO_NAMESPACE,
+        "events": EventRecorder(cluster, "tests", "tests"),
+        "user_agent": "tests",
+        "limits": Limits(),
+        "standard": GrantDefaults(),
+        "may_write": lambda: True,
+        "endpoint": AdvertisedEndpoint(lambda: b"CA", "milan.example:6443"),
+        "private_key": b"",
+        **rest,
+    }
+    informers = Informers(cached)
+    return of(live=cluster, cached=cached, informers=informers, clock=clock, **given)

@@ -24,24 +24,24 @@ GPU: Final = {"example.com/gpu": "1"}
 HEAVY: Final = {"cpu": "500m", "memory": "32Mi"}
 
 
-def container(requests: Object | None = None, limits: Object | None = None, **more: Any) -> Object:
+def sized(requests: Object | None = None, limits: Object | None = None, **more: Any) -> Object:
     declared = {"requests": requests or {}, "limits": limits or {}}
     return {"name": secrets.token_hex(4), "image": "nginx", "resources": declared, **more}
 
 
-SILENT: Final = container()
-SIDECAR: Final = container(restartPolicy="Always")
+SILENT: Final = sized()
+SIDECAR: Final = sized(restartPolicy="Always")
 SAYS_NOTHING: Final = "nothing said"
 ROWS: Final[dict[str, Object]] = {
     SAYS_NOTHING: {"containers": [SILENT]},
-    "two of them": {"containers": [SILENT, container()]},
-    "all said": {"containers": [container({"cpu": "1", "memory": "16Mi"})]},
-    "nothing is an amount": {"containers": [container({"cpu": "0"})]},
-    "one said": {"containers": [container({"cpu": "100m"})]},
-    "a limit is a request": {"containers": [container(None, {"memory": "128Mi"})]},
-    "another resource": {"containers": [container(GPU, GPU)]},
-    "an init container": {"containers": [container({"cpu": "1m"})], "initContainers": [SILENT]},
-    "a sidecar": {"containers": [SILENT], "initContainers": [SIDECAR, container()]},
+    "two of them": {"containers": [SILENT, sized()]},
+    "all said": {"containers": [sized({"cpu": "1", "memory": "16Mi"})]},
+    "nothing is an amount": {"containers": [sized({"cpu": "0"})]},
+    "one said": {"containers": [sized({"cpu": "100m"})]},
+    "a limit is a request": {"containers": [sized(None, {"memory": "128Mi"})]},
+    "another resource": {"containers": [sized(GPU, GPU)]},
+    "an init container": {"containers": [sized({"cpu": "1m"})], "initContainers": [SILENT]},
+    "a sidecar": {"containers": [SILENT], "initContainers": [SIDECAR, sized()]},
     "a heavy class": {"containers": [SILENT], "runtimeClassName": "HEAVY"},
     "a light class": {"containers": [SILENT], "runtimeClassName": "LIGHT"},
 }  # fmt: skip

@@ -12,12 +12,10 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, named
 from certs import identity
-from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler
 from controllers.granting.resourceslice.reconciler import LocalSliceReconciler
 from kube import client
 from kube.client import ClusterClient
-from kube.cluster import Selection
 from kube.events import EventRecorder
 from kubelet.node import NodeReconciler
 from kubelet.nodeobject import Health, NodeIdentity
@@ -25,7 +23,7 @@ from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories
 from tests.controllers.slicereplicas import AUTHENTICATED, replica
-from tests.controllers.support import LATER, Ledger, live_lister, make, settle
+from tests.controllers.support import LATER, Ledger, make, manager_of, settle
 
 pytestmark = pytest.mark.cluster
 
@@ -48,30 +46,19 @@ def shown(kubeconfig: Path, *args: str) -> list[str]:
             for line in said.splitlines()]  # fmt: skip
 
 
-async def granted(server: ClusterClient) -> None:
+async def grant_mypool(server: ClusterClient) -> None:
     """Let the provider answer a replica of mypool, as replication and handshake leave it."""
     tenant = named(keys.TENANT, Key(AWAY, CONSUMER), spec={"clusterID": CONSUMER})
     await server.create(keys.TENANT, tenant)
     made = replica(Key(AWAY, "mypool"), CONSUMER, "default", {})
     await make(server, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
-    tenants, policies, classes = (
-        live_lister(server, Selection(kind, dict))
-        for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.STORAGE_CLASS)
-    )
     ledger = Ledger(server)
-    loop = GrantsReconciler(
-        ledger,
-        GrantListers(tenants, policies, classes, free=lambda _: {}),
-        standard=GrantDefaults(),
-        term="s3",
-        events=EventRecorder(server, "tests", "tests"),
-        clock=lambda: LATER,
-        tick=lambda: 0.0,
-    )
+    loop = GrantsReconciler(manager_of(ledger, clock=lambda: LATER), "s3", lambda: 0.0)
+    loop.free = lambda _: {}
     await settle(loop, ALL, ledger)
 
 
-async def answered(server: ClusterClient) -> None:
+async def adopt_answer(server: ClusterClient) -> None:
     """Let the consumer make its virtual node of the answer, as replication brings it home."""
     marks = {keys.CREATE_VIRTUAL_NODE: "true"}
     asked = named(keys.RESOURCE_SLICE, Key(HOME, "mypool"), metadata={"annotations": marks})
@@ -84,7 +71,9 @@ async def answered(server: ClusterClient) -> None:
     await make(server, keys.IDENTITY, obj, status=secret)
     ledger = Ledger(server)
     events = EventRecorder(server, "tests", "tests")
-    loop = LocalSliceReconciler(ledger, CONSUMER, identity.new_key(), events)
+    loop = LocalSliceReconciler(
+        manager_of(ledger, cluster_id=CONSUMER, private_key=identity.new_key(), events=events)
+    )
     await settle(loop, Key(HOME, "mypool"), ledger)
     node = {"spec": {"createNode": True}}  # admission fills in what the template says
     await server.patch(keys.VIRTUAL_NODE, Key(HOME, "mypool"), node)
@@ -112,8 +101,8 @@ async def joined(server: ClusterClient, version: str) -> None:
 
 
 async def test_the_listings_of_the_document(server: ClusterClient, own_plane: Plane) -> None:
-    await granted(server)
-    await answered(server)
+    await grant_mypool(server)
+    await adopt_answer(server)
     version = str((await server.version())["gitVersion"])
     await joined(server, version)
 

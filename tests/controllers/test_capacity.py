@@ -1,19 +1,31 @@
 """What a cluster has free: followed once somebody asks, by each change of nodes and pods."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from typing import Any
 
 import pytest
 
-from apis import keys, resources
+from apis import keys, objects, resources, sharing
 from apis.objects import Key, Object
+from apis.resources import Resources
 from controllers.granting.grants.capacity import Capacity
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Selection
 from tests import factories
 from tests.fakes import FakeCluster
+from tests.kube.running import dice, turns
 
 READY = [{"type": "Ready", "status": "True"}]
+
+
+class Asked(set[str]):
+    """Users, and how often somebody asked for one."""
+
+    times = 0
+
+    def __contains__(self, user: object) -> bool:
+        self.times += 1
+        return super().__contains__(user)
 
 
 class Milan:
@@ -46,6 +58,28 @@ class Milan:
         labels = {keys.CREATOR_USER: user} if user else {}
         pod = factories.pod(name=name, spec=spec, metadata={"labels": labels})
         await self.cluster.create(keys.POD, pod)
+
+    async def computed(self, *but_of: str) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what is free, and the most that a node has free, computed of all there is."""
+        nodes = (await self.cluster.list(Selection(keys.NODE, dict))).items
+        pods = (await self.cluster.list(Selection(keys.POD, dict))).items.values()
+        usable = {
+            key.name: resources.parse_resources(node["status"]["allocatable"])
+            for key, node in nodes.items()
+            if sharing.is_usable(node)
+        }
+
+        def taken(*names: str, but_of: Container[str] = ()) -> Resources:
+            return resources.total(
+                resources.usage(pod["spec"])
+                for pod in pods
+                if pod["spec"]["nodeName"] in names
+                and objects.labels(pod)[keys.CREATOR_USER] not in but_of
+            )
+
+        free = sharing.free(usable.values(), taken(*usable, but_of=but_of))
+        left = [resources.less(amounts, taken(name)) for name, amounts in usable.items()]
+        return resources.to_json(free), resources.to_json(sharing.most(left))
 
     async def end(self, kind: Any, key: Key) -> None:
         found = await self.cluster.get(kind, key)
@@ -106,6 +140,47 @@ async def test_a_consumers_own_pods_do_not_count(milan: Milan) -> None:
     await milan.free("other", cpu="4")
 
 
+async def test_what_is_free_is_found_by_users_and_not_by_nodes(milan: Milan) -> None:
+    for number in range(20):
+        await milan.add_node(f"node-{number}", cpu="10")
+        for user in ("pool-1", "pool-2"):
+            await milan.add_pod(f"{user}-{number}", f"node-{number}", user, cpu="1")
+    await milan.free("pool-1", cpu="180")
+    asked = Asked({"pool-1"})
+
+    assert milan.capacity.free(asked) == resources.parse_resources({"cpu": "180"})
+    assert asked.times == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_sums_that_are_kept_are_those_of_what_there_is(milan: Milan, seed: int) -> None:
+    """Nodes close, open, change and go beneath their pods; pods come before their nodes."""
+    chance = dice(seed)
+    milan.capacity.free([])
+    for number in range(80):
+        name, other = f"n-{chance.randrange(4)}", f"p-{chance.randrange(12)}"
+        node, pod = Key("", name), Key("default", other)
+        if chance.random() < 0.5:
+            found = await milan.cluster.get(keys.POD, pod)
+            if found is None:
+                await milan.add_pod(other, name, chance.choice("ab"), cpu=str(number + 1), gpu="1")
+            else:
+                await milan.end(keys.POD, pod)
+        elif await milan.cluster.get(keys.NODE, node) is None:
+            more = {"gpu": str(number)} if chance.random() < 0.5 else {}
+            await milan.add_node(name, cpu=str(100 * number), **more)
+        elif chance.random() < 0.5:
+            await milan.end(keys.NODE, node)
+        else:
+            closed = {"spec": {"unschedulable": chance.random() < 0.5 or None}}
+            await milan.cluster.patch(keys.NODE, node, closed)
+
+    free, most = await milan.computed("a")
+    await turns(500)
+    assert resources.to_json(milan.capacity.free(["a"]) or {}) == free
+    assert resources.to_json(milan.capacity.largest({}) or {}) == most
+
+
 async def test_the_most_that_one_node_has_free(milan: Milan) -> None:
     await milan.add_node("a", cpu="10", memory="2Gi")
     await milan.add_node("b", cpu="4", memory="8Gi")
@@ -125,16 +200,20 @@ async def test_the_most_that_one_node_has_free(milan: Milan) -> None:
 
 async def test_heartbeats_ask_for_nothing(milan: Milan) -> None:
     await milan.add_node("a", cpu="10")
-    await milan.free(cpu="10")
+    await milan.add_pod("one", "a", cpu="4")
+    await milan.free(cpu="6")
     before = milan.changes
     beat: Object = {"conditions": [{**READY[0], "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}
 
     await milan.cluster.patch_status(keys.NODE, Key("", "a"), beat)
     await milan.cluster.patch(keys.NODE, Key("", "a"), {"metadata": {"labels": {"x": "y"}}})
+    await milan.cluster.patch_status(keys.POD, Key("default", "one"), {"podIP": "10.1.0.7"})
+    await milan.add_pod("two", "a", cpu="1")
+    await milan.free(cpu="5")
     await milan.add_node("b", cpu="1")
-    await milan.free(cpu="11")  # so what came before it was seen, too
+    await milan.free(cpu="6")  # so what came before it was seen, too
 
-    assert milan.changes == before + 1
+    assert milan.changes == before + 2
 
 
 @pytest.mark.cluster

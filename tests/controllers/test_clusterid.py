@@ -43,9 +43,7 @@ async def test_the_about_api_says_how_the_cluster_is_called() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "Lab_7", "lab.example.com", "x" * 64, None])
-async def test_what_cannot_be_a_name_here_is_not_taken_from_the_about_api(
-    said: str | None,
-) -> None:
+async def test_what_cannot_be_a_name_here_is_not_taken_from_the_about_api(said: str | None) -> None:
     cluster = FakeCluster(strict=True)
     await about(cluster, said)
     assert (await clusterid.ensure(cluster, "default")).startswith("cluster-")

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +11,10 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from controllers.__main__ import CONTROLLERS, parse
 from controllers.manager import Limits
-from controllers.peers.clusterprofile import forge, reconciler
-from kube import client, errors
+from controllers.peers.clusterprofile import forge
+from controllers.peers.clusterprofile.reconciler import ClusterProfileReconciler
+from kube import errors
 from kube.cluster import Cluster
-from sandbox.controlplane import Plane
 from tests.controllers import whole
 from tests.controllers.support import NOW
 from tests.fakes import FakeCluster
@@ -34,12 +34,6 @@ SAID = {
 }
 
 
-@pytest.fixture
-async def server(own_plane: Plane) -> AsyncIterator[Cluster]:
-    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        yield real
-
-
 async def profile(cluster: Cluster, holds: Callable[[Object | None], object]) -> Object | None:
     async with asyncio.timeout(60):
         while True:
@@ -50,18 +44,18 @@ async def profile(cluster: Cluster, holds: Callable[[Object | None], object]) ->
             await asyncio.sleep(0.02)
 
 
-async def put(cluster: Cluster, kind: Kind, obj: Object) -> None:
+async def put_object(cluster: Cluster, kind: Kind, obj: Object) -> None:
     with contextlib.suppress(errors.AlreadyExistsError):
         await cluster.create(kind, obj)
 
 
 async def comes_and_goes(cluster: Cluster) -> None:
     """A peer that answers, falls silent and goes."""
-    await put(cluster, keys.NAMESPACE, named(keys.NAMESPACE, Key("", WHERE.namespace)))
+    await put_object(cluster, keys.NAMESPACE, named(keys.NAMESPACE, Key("", WHERE.namespace)))
     peer = named(keys.FOREIGN_CLUSTER, MILAN, spec={"clusterID": MILAN.name})
     made = await cluster.create(keys.FOREIGN_CLUSTER, peer)
     await cluster.patch_status(keys.FOREIGN_CLUSTER, MILAN, SAID)
-    async with whole.controlling(cluster, reconciler.controller, LIMITS):
+    async with whole.controlling(cluster, ClusterProfileReconciler.setup, LIMITS):
         found = await profile(cluster, lambda one: health(one) == "True")
         assert found
         assert found["metadata"]["labels"]["x-k8s.io/cluster-manager"] == "liqo"
@@ -91,7 +85,10 @@ async def test_somebody_elses_profile_of_that_name_stays() -> None:
     await cluster.create(
         keys.FOREIGN_CLUSTER, named(keys.FOREIGN_CLUSTER, Key("", "last"), spec={})
     )
-    async with whole.controlling(cluster, reconciler.controller, LIMITS), asyncio.timeout(60):
+    async with (
+        whole.controlling(cluster, ClusterProfileReconciler.setup, LIMITS),
+        asyncio.timeout(60),
+    ):
         while not await cluster.get_live(keys.CLUSTER_PROFILE, Key(WHERE.namespace, "last")):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     found = await cluster.get_live(keys.CLUSTER_PROFILE, WHERE)
@@ -106,12 +103,12 @@ def test_of_a_consumer_nobody_asks_the_api_server() -> None:
 
 
 def test_it_is_there_and_off_by_default() -> None:
-    assert reconciler.controller in CONTROLLERS
+    assert ClusterProfileReconciler.setup in CONTROLLERS
     assert not parse([], {}).limits.makes_profiles
 
 
 @pytest.mark.cluster
-async def test_on_an_api_server(server: Cluster, crds: None) -> None:
+async def test_on_an_api_server(own_server: Cluster, crds: None) -> None:
     group, kind = keys.CLUSTER_PROFILE.group, keys.CLUSTER_PROFILE
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {
@@ -120,5 +117,5 @@ async def test_on_an_api_server(server: Cluster, crds: None) -> None:
     }  # fmt: skip
     names = {"plural": kind.plural, "kind": kind.kind}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
-    await put(server, CRD, named(CRD, Key("", f"{kind.plural}.{group}"), spec=spec))
-    await comes_and_goes(server)
+    await put_object(own_server, CRD, named(CRD, Key("", f"{kind.plural}.{group}"), spec=spec))
+    await comes_and_goes(own_server)

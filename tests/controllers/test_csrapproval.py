@@ -10,17 +10,21 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from certs import pki
 from controllers.offloading.csrapproval import forge
-from controllers.offloading.csrapproval.reconciler import (
-    SIGNING_REQUESTS,
-    CsrApprovalReconciler,
-    by_node,
-)
+from controllers.offloading.csrapproval.reconciler import CsrApprovalReconciler
 from kube.cluster import Cluster
-from kube.informer import Change, Informer
+from kube.informer import Change
 from tests import factories
-from tests.controllers.support import NOW, Ledger, Told, ensure_namespace, there, virtual_node
+from tests.controllers import whole
+from tests.controllers.support import (
+    NOW,
+    Ledger,
+    Told,
+    ensure_namespace,
+    manager_of,
+    there,
+    virtual_node,
+)
 from tests.fakes import FakeCluster
-from tests.kube.running import running
 
 TENANT = "liqo-tenant-milan"
 ACCOUNT = f"system:serviceaccount:{TENANT}:milan"
@@ -49,10 +53,7 @@ class Asked:
         if self.dns:
             names["dns"] = self.dns
         pem = self.pem or pki.new_csr(
-            pki.new_key(),
-            common_name=self.common_name,
-            organizations=self.organizations,
-            **names,
+            pki.new_key(), common_name=self.common_name, organizations=self.organizations, **names
         )
         extra = {
             "authentication.kubernetes.io/pod-name": [self.pod, *self.more_pods],
@@ -88,13 +89,15 @@ async def rome() -> FakeCluster:
     return cluster
 
 
-async def verdict(cluster: FakeCluster, asked: Asked) -> str:
+async def csr_verdict(cluster: FakeCluster, asked: Asked) -> str:
     """Return the type of the condition that the request got, twice looked at."""
     ledger = Ledger(cluster)
     pod = await cluster.get(keys.POD, Key(TENANT, asked.pod))
     request = asked.request(objects.uid(pod) if pod else "gone")
     await cluster.create(keys.CERTIFICATE_SIGNING_REQUEST, request)
-    reconciler = CsrApprovalReconciler(ledger, events=Told(ledger).recorder, clock=lambda: NOW)
+    reconciler = CsrApprovalReconciler(
+        manager_of(ledger, events=Told(ledger).recorder, clock=lambda: NOW)
+    )
     for _ in range(2):
         await reconciler.reconcile(Key("", "csr"))
     found = await there(cluster, keys.CERTIFICATE_SIGNING_REQUEST, Key("", "csr"))
@@ -104,7 +107,7 @@ async def verdict(cluster: FakeCluster, asked: Asked) -> str:
 
 
 async def test_the_request_of_a_virtual_kubelet_is_approved(rome: FakeCluster) -> None:
-    assert await verdict(rome, Asked()) == "Approved"
+    assert await csr_verdict(rome, Asked()) == "Approved"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ async def test_the_request_of_a_virtual_kubelet_is_approved(rome: FakeCluster) -
     ],
 )
 async def test_anything_else_is_denied(rome: FakeCluster, asked: Asked) -> None:
-    assert await verdict(rome, asked) == "Denied"
+    assert await csr_verdict(rome, asked) == "Denied"
 
 
 @pytest.mark.parametrize(
@@ -158,28 +161,26 @@ async def test_anything_else_is_denied(rome: FakeCluster, asked: Asked) -> None:
     ],
 )
 async def test_what_is_not_ours_is_not_ours_to_decide(rome: FakeCluster, asked: Asked) -> None:
-    assert await verdict(rome, asked) == ""
+    assert await csr_verdict(rome, asked) == ""
 
 
 async def test_it_waits_for_the_node(rome: FakeCluster) -> None:
     node = await there(rome, keys.NODE, Key("", "milan"))
     await rome.delete(keys.NODE, Key("", "milan"), uid=objects.uid(node))
 
-    assert await verdict(rome, Asked()) == ""
-    requests = Informer(SIGNING_REQUESTS)
-    async with running(requests.run(rome)):
-        await requests.synced.wait()
-        brings = by_node(requests)
+    assert await csr_verdict(rome, Asked()) == ""
+    async with whole.watching(rome, CsrApprovalReconciler) as loop:
         others = (Change(Key("", "turin"), None, node), Change(Key("", "milan"), node, node))
-        assert [list(brings(other)) for other in others] == [[], []]
-        assert list(brings(Change(Key("", "milan"), None, node))) == [Key("", "csr")]
+        assert [whole.woken(loop, keys.NODE, other) for other in others] == [[], []]
+        made = Change(Key("", "milan"), None, node)
+        assert whole.woken(loop, keys.NODE, made) == [Key("", "csr")]
 
 
 async def test_a_node_of_somebody_else_is_no_reason_to_approve(rome: FakeCluster) -> None:
     labels = {"metadata": {"labels": {keys.REMOTE_CLUSTER_ID: "turin"}}}
     await rome.patch(keys.NODE, Key("", "milan"), labels)
 
-    assert await verdict(rome, Asked()) == "Denied"
+    assert await csr_verdict(rome, Asked()) == "Denied"
 
 
 async def test_the_server_takes_the_verdict(cluster: Cluster, namespace: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from apis import keys, resources
 from apis.objects import Key, Object
 from apis.slices import ResourceSlice
 from controllers.granting.customclass import CustomClassReconciler
-from kube import client, informer
+from kube import informer
 from kube.client import ClusterClient
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
@@ -34,13 +33,13 @@ def example() -> Any:
     return module
 
 
-def condition(obj: Object | None) -> tuple[str, str]:
+def first_condition(obj: Object | None) -> tuple[str, str]:
     listed = ((obj or {}).get("status") or {}).get("conditions") or []
     found: Object = next((one for one in listed if one["type"] == "Resources"), {})
     return found.get("status", ""), found.get("message", "")
 
 
-async def asked(cluster: Cluster, namespace: str, consumer: str, class_: str, **cpu: str) -> Key:
+async def request(cluster: Cluster, namespace: str, consumer: str, class_: str, **cpu: str) -> Key:
     key = Key(namespace, f"{class_}-{consumer}")
     obj = replica(key, consumer, class_, cpu)
     await make(cluster, keys.RESOURCE_SLICE, obj, status=AUTHENTICATED)
@@ -56,21 +55,21 @@ async def test_it_answers_the_slices_of_its_class_and_no_others(
 ) -> None:
     ledger = Ledger(cluster)
     loop = CustomClassReconciler(ledger, "gold", example().allocate, lambda: LATER)
-    mine = await asked(cluster, namespace, "rome", "gold", cpu="64")
-    stranger = await asked(cluster, namespace, "turin", "gold")
-    other = await asked(cluster, namespace, "rome", "silver")
+    mine = await request(cluster, namespace, "rome", "gold", cpu="64")
+    stranger = await request(cluster, namespace, "turin", "gold")
+    other = await request(cluster, namespace, "rome", "silver")
     for key in (mine, stranger, other):
         await settle(loop, key, ledger)
 
     found = await there(cluster, keys.RESOURCE_SLICE, mine)
     assert found["status"]["resources"] == {"cpu": "16", "memory": "16Gi", "pods": "100"}
     assert found["status"]["nodeLabels"] == {"tier": "gold"}
-    assert condition(found) == ("Accepted", "cut to the budget of gold: cpu")
+    assert first_condition(found) == ("Accepted", "cut to the budget of gold: cpu")
     assert {one["type"] for one in found["status"]["conditions"]} == {"Authentication", "Resources"}
-    denied = condition(await there(cluster, keys.RESOURCE_SLICE, stranger))
+    denied = first_condition(await there(cluster, keys.RESOURCE_SLICE, stranger))
     assert denied[0] == "Denied"
     assert "has not booked class gold" in denied[1]
-    assert condition(await there(cluster, keys.RESOURCE_SLICE, other)) == ("", "")
+    assert first_condition(await there(cluster, keys.RESOURCE_SLICE, other)) == ("", "")
 
 
 async def test_what_it_does_not_have_it_does_not_grant() -> None:
@@ -81,12 +80,6 @@ async def test_what_it_does_not_have_it_does_not_grant() -> None:
     assert answer.resources["example.com/fpga"] == "0"
 
 
-@pytest.fixture
-async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        yield real
-
-
 @pytest.mark.cluster
 async def test_it_runs_as_it_is_printed(server: ClusterClient, plane: Plane) -> None:
     space = "gold-as-printed"
@@ -94,10 +87,10 @@ async def test_it_runs_as_it_is_printed(server: ClusterClient, plane: Plane) -> 
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
     process = await asyncio.create_subprocess_exec(sys.executable, str(EXAMPLE), env=environment)
     try:
-        key = await asked(server, space, "rome", "gold", cpu="2")
+        key = await request(server, space, "rome", "gold", cpu="2")
         async with asyncio.timeout(300):
             await informer.until(
-                server, keys.RESOURCE_SLICE, key, lambda obj: condition(obj)[0] == "Accepted"
+                server, keys.RESOURCE_SLICE, key, lambda obj: first_condition(obj)[0] == "Accepted"
             )
             changes = {"spec": {"resources": {"cpu": "3"}}}
             await server.patch(keys.RESOURCE_SLICE, key, changes)
@@ -110,4 +103,4 @@ async def test_it_runs_as_it_is_printed(server: ClusterClient, plane: Plane) -> 
     finally:
         process.terminate()
         await process.wait()
-    assert condition(found) == ("Accepted", "granted as asked")
+    assert first_condition(found) == ("Accepted", "granted as asked")

@@ -169,10 +169,10 @@ def test_the_sums_hold_at_each_step_whatever_order_they_are_written_in() -> None
             now = shares[one].now.get("cpu", Quantity())
             held[one] = {"cpu": now}
             if now > before:
-                check(held, rules, free, one.namespace)
+                check_division(held, rules, free, one.namespace)
 
 
-def check(
+def check_division(
     held: dict[Key, Resources], rules: dict[str, ProviderPolicy], free: str, tenant: str
 ) -> None:
     """Show that a slice of ``tenant`` did not grow beyond what bounds it."""

@@ -76,7 +76,7 @@ def asking(slow: Slow) -> Asking:
     return Asking(slow)
 
 
-def has(slow: Slow, count: int) -> Callable[[], bool]:
+def has_patches(slow: Slow, count: int) -> Callable[[], bool]:
     return lambda: len(slow.patches) == count
 
 
@@ -149,10 +149,10 @@ async def test_whoever_is_cancelled_takes_nobody_along(slow: Slow, asking: Askin
     leaves, stays = await asking.ask("leaves", "x"), await asking.ask("stays", "x")
     slow.let_go()
     await first
-    await until(has(slow, 2))
+    await until(has_patches(slow, 2))
 
     leaves.cancel()
-    await until(has(slow, 3))
+    await until(has_patches(slow, 3))
     slow.let_go()
 
     assert (await stays)["spec"]["desiredMapping"]["stays"] == "x"
@@ -168,7 +168,7 @@ async def test_maps_do_not_wait_for_each_other() -> None:
         await fake.create(keys.NAMESPACE_MAP, local_map(key.namespace, key.name))
     entries = MappingWriter(fake)
     tasks = [asyncio.create_task(entries.write(key, "shop", "shop-rome")) for key in keys_]
-    await until(has(fake, 2))
+    await until(has_patches(fake, 2))
     fake.let_go(2)
     answers = await asyncio.gather(*tasks)
     assert [objects.key_of(each) for each in answers] == keys_

@@ -8,26 +8,25 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from controllers import watches
+from controllers.manager import OversizedPeers
 from controllers.peers.foreigncluster import forge
 from controllers.peers.foreigncluster.forge import APIServerHealth, PeerFacts
 from controllers.peers.foreigncluster.reconciler import (
-    ForeignClusterListers,
     ForeignClusterReconciler,
     SliceVersionReconciler,
-    controller,
 )
 from kube import informer
 from kube.cluster import Cluster
 from kube.errors import InvalidError
+from tests import factories
 from tests.controllers.support import (
     LATER,
     NOW,
     Ledger,
     end,
     ensure_namespace,
-    live_lister,
     make,
+    manager_of,
     settle,
     there,
     virtual_node,
@@ -47,24 +46,9 @@ class Peer:
         self.name, self.key, self.namespace = name, Key("", name), HERE.format(name)
         self.reach: APIServerHealth | None = None
         self.now = NOW
-        seen = {
-            "namespaces": watches.PEER_NAMESPACES,
-            "tenants": watches.TENANTS,
-            "identities": watches.IDENTITIES,
-            "slices": watches.RESOURCE_SLICES,
-            "virtual_nodes": watches.VIRTUAL_NODES,
-            "deployments": watches.DEPLOYMENTS,
-            "nodes": watches.NODES,
-        }
-        self.reconciler = ForeignClusterReconciler(
-            self.ledger,
-            ForeignClusterListers(
-                **{field: live_lister(cluster, of) for field, of in seen.items()}
-            ),
-            reach=lambda _: self.reach,
-            version="0.1.0",
-            clock=lambda: self.now,
-        )
+        manager = manager_of(self.ledger, clock=lambda: self.now)
+        self.reconciler = ForeignClusterReconciler(manager, version="0.1.0")
+        self.reconciler.reach = lambda _: self.reach
 
     async def status(self) -> Object:
         """Return what the ForeignCluster says once nothing is left to write."""
@@ -114,7 +98,8 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
             await informer.until(cluster, KIND, peer.key, is_so)
 
     await ensure_namespace(cluster, peer.namespace)
-    async with controlling(cluster, controller):
+    excess = OversizedPeers()
+    async with controlling(cluster, ForeignClusterReconciler.setup, excess=excess):
         await peer.tenant()
         await says("authentication", AuthTenantStatus="NotReady")
         params = {"apiServer": "https://rome:6443", "signedCRT": "eA=="}
@@ -132,7 +117,7 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
         await make(cluster, keys.VIRTUAL_NODE, virtual)
         silent = {"OffloadingVirtualNodeStatus": "NotReady", "OffloadingNodeStatus": "NotReady"}
         await says("offloading", **silent)
-        await run(peer)
+        await run_kubelet(peer)
         await says("offloading", OffloadingVirtualNodeStatus="Ready", OffloadingNodeStatus="Ready")
         lost = {"conditions": [{"type": "Ready", "status": "False", "reason": "r", "message": "m"}]}
         await cluster.patch_status(keys.NODE, node, lost)
@@ -141,6 +126,9 @@ async def test_each_module_is_told_by_the_changes_of_what_it_is_made_of() -> Non
         await says("offloading", **silent)
         await end(cluster, keys.TENANT, tenant)
         await says("authentication", AuthIdentityControlPlaneStatus="Ready")
+        excess.say(peer.name, "it sends 9 Gi")
+        async with asyncio.timeout(300):
+            await informer.until(cluster, KIND, peer.key, lambda obj: "9 Gi" in str(obj))
 
 
 def found(status: Object, module: str) -> dict[str, tuple[str, str]]:
@@ -202,7 +190,7 @@ async def test_a_provider_from_identity_to_node(peer: Peer) -> None:
         "OffloadingNodeStatus": ("NotReady", "NodesNotReady"),
     }
 
-    await run(peer)
+    await run_kubelet(peer)
     ready = await peer.status()
     assert found(ready, "offloading") == {
         "OffloadingVirtualNodeStatus": ("Ready", "VirtualNodesReady"),
@@ -232,7 +220,7 @@ async def test_a_provider_from_identity_to_node(peer: Peer) -> None:
     assert await peer.cluster.get_live(KIND, peer.key) is None, "it does not come back"
 
 
-async def run(peer: Peer) -> None:
+async def run_kubelet(peer: Peer) -> None:
     """Have the virtual kubelet and the Node of the peer, both ready."""
     labels = {keys.COMPONENT: keys.VIRTUAL_KUBELET, keys.REMOTE_CLUSTER_ID: peer.name}
     container = {"name": "c", "image": "none"}
@@ -311,6 +299,7 @@ def test_clocks_that_tick_are_no_news() -> None:
     assert after(-7, first).ahead_s == -7
     assert after(-3, after(-7, first)).ahead_s == -7
     assert after(1, after(-7, first)).ahead_s == 0
+    assert forge.within(first, "") is first, "it sends no more than is kept"
 
 
 def test_where_the_kubeconfigs_are() -> None:
@@ -340,23 +329,13 @@ def test_a_virtual_kubelet_without_all_its_pods_does_not_run(replicas: int) -> N
     assert found(status, "offloading")["OffloadingVirtualNodeStatus"][0] == expected
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "expected"),
-    [
-        ("0.1.0", "0.1.0", "None"),
-        ("0.1.1", "0.1.0", "Patch"),
-        ("0.1.0rc1", "0.1.0", "Patch"),
-        ("0.1.0.1", "0.1.0", "Patch"),
-        ("0.2.0", "0.1.0", "Minor"),
-        ("1.0.0", "0.1.0", "Major"),
-    ],
-)
+@factories.cases("theirs, ours, expected")
 def test_how_versions_differ(theirs: str, ours: str, expected: str) -> None:
     assert forge.skew(theirs, ours) == expected
 
 
 async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer: Peer) -> None:
-    stamps = SliceVersionReconciler(peer.ledger, "0.1.0")
+    stamps = SliceVersionReconciler(manager_of(peer.ledger), "0.1.0")
     await peer.tenant()
     mine, replica = Key(peer.namespace, "mine"), Key(peer.namespace, "theirs")
     labels = {
@@ -384,7 +363,7 @@ async def test_each_side_writes_its_version_on_a_slice_and_reads_the_others(peer
     # A slice that its peer has filled is given up until it changes.
     full = InvalidError("metadata.annotations: Too long: may not be more than 262144 bytes")
     peer.ledger.refuses["patch", str(keys.RESOURCE_SLICE), replica] = full
-    assert await SliceVersionReconciler(peer.ledger, "0.2.0").reconcile(replica) is None
+    assert await SliceVersionReconciler(manager_of(peer.ledger), "0.2.0").reconcile(replica) is None
 
 
 def test_a_slice_of_ours_and_no_replica_is_asked_about() -> None:

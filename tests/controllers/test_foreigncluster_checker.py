@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import os
 import secrets
 import sys
 import time
@@ -23,13 +22,14 @@ from controllers.peers.foreigncluster.checker import Checker, ProviderSource
 from kube import clock
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
 from tests.kube.running import Answer, Gate, serving, until
 
 pytestmark = pytest.mark.cluster
 SECRET = Key("of-milan", "kubeconfig")
-SILENCES = int(os.environ.get("PYLIQO_TEST_SILENCES", "1"))
-"""How often the server falls silent; 20 for a P50."""
+SILENCES = size_of("PYLIQO_TEST_SILENCES", 1, 20)
+"""How often the server falls silent."""
 WITHIN_S = 300
 A_DAY = timedelta(days=1)
 A_CONNECTION = 12
@@ -45,10 +45,7 @@ def source(wanted: Mapping[str, Key]) -> ProviderSource:
 
 @contextlib.asynccontextmanager
 async def checking(
-    cluster: Cluster,
-    wanted: Mapping[str, Key],
-    interval_s: float = 0.05,
-    user_agent: str = "tests",
+    cluster: Cluster, wanted: Mapping[str, Key], interval_s: float = 0.05, user_agent: str = "tests"
 ) -> AsyncIterator[tuple[Checker, asyncio.Queue[str]]]:
     told: asyncio.Queue[str] = asyncio.Queue()
     checker = Checker(
@@ -67,7 +64,7 @@ async def checking(
         await asyncio.wait([task])
 
 
-async def store(cluster: Cluster, key: Key, document: bytes) -> None:
+async def store_kubeconfig(cluster: Cluster, key: Key, document: bytes) -> None:
     data = {keys.KUBECONFIG_KEY: base64.b64encode(document).decode()}
     await cluster.create(keys.SECRET, named(keys.SECRET, key, data=data))
 
@@ -77,16 +74,16 @@ async def test_up_and_down(plane: Plane, cluster: Cluster, namespace: str) -> No
     local = FakeCluster()
     document = yaml.safe_load(plane.kubeconfig.read_text())
     document["contexts"][0]["context"]["namespace"] = namespace
-    await store(local, SECRET, yaml.safe_dump(document).encode())
+    await store_kubeconfig(local, SECRET, yaml.safe_dump(document).encode())
     told_here = {"annotations": {keys.PROVIDER_VERSION: "0.1.7"}}
     pool = named(keys.RESOURCE_SLICE, Key(namespace, "pool"), metadata=told_here, spec={})
     await cluster.create(keys.RESOURCE_SLICE, pool)
     dead = plane.kubeconfig.read_text().replace(plane.server, "https://127.0.0.1:1")
-    await store(local, Key("of-turin", "kubeconfig"), dead.encode())
+    await store_kubeconfig(local, Key("of-turin", "kubeconfig"), dead.encode())
     ended = {**document, "users": [{"name": "us", "user": {"token": "ended"}}]}
     ended["contexts"] = [{**document["contexts"][0]}]
     ended["contexts"][0]["context"] = {**document["contexts"][0]["context"], "user": "us"}
-    await store(local, Key("of-genoa", "kubeconfig"), yaml.safe_dump(ended).encode())
+    await store_kubeconfig(local, Key("of-genoa", "kubeconfig"), yaml.safe_dump(ended).encode())
     wanted = {
         "milan": SECRET,
         "turin": Key("of-turin", "kubeconfig"),
@@ -126,7 +123,7 @@ async def test_an_outage_and_its_end_are_told_when_they_happen(plane: Plane, crd
     local, gate = FakeCluster(), Gate(URL(plane.server).port or 443)
     await gate.open()
     through = plane.kubeconfig.read_text().replace(plane.server, f"https://127.0.0.1:{gate.port}")
-    await store(local, SECRET, through.encode())
+    await store_kubeconfig(local, SECRET, through.encode())
 
     async with (
         asyncio.timeout(WITHIN_S),
@@ -148,7 +145,7 @@ async def test_a_server_that_falls_silent_is_told_by_pongs_that_do_not_come(
     local, gate = FakeCluster(), Gate(URL(plane.server).port or 443)
     await gate.open()
     through = plane.kubeconfig.read_text().replace(plane.server, f"https://127.0.0.1:{gate.port}")
-    await store(local, SECRET, through.encode())
+    await store_kubeconfig(local, SECRET, through.encode())
     agent, silent_s, back_s = f"tests-{secrets.token_hex(4)}", [], []
 
     async with (
@@ -172,10 +169,10 @@ async def test_a_server_that_falls_silent_is_told_by_pongs_that_do_not_come(
     await gate.shut()
 
     with capsys.disabled():
-        sys.stdout.write(f"\nsilence told, {shown(silent_s)}; return told, {shown(back_s)}\n")
+        sys.stdout.write(f"\nsilence told, {times(silent_s)}; return told, {times(back_s)}\n")
 
 
-def shown(seconds: list[float]) -> str:
+def times(seconds: list[float]) -> str:
     ordered = sorted(seconds)
     return f"{len(ordered)} times: P50 {ordered[len(ordered) // 2]:.2f}, max {ordered[-1]:.2f} s"
 
@@ -211,7 +208,7 @@ async def test_where_no_websocket_passes_a_plain_watch_is_held() -> None:
         return response
 
     async with by_tls(ca, answer) as server, asyncio.timeout(WITHIN_S):
-        await store(local, SECRET, identity(ca, server))
+        await store_kubeconfig(local, SECRET, kubeconfig_for(ca, server))
         async with checking(local, {"milan": SECRET}, 3600) as (checker, told):
             await says(checker, told, is_answering=True)
             held = await watches.get()
@@ -230,7 +227,7 @@ def by_tls(ca: Keypair, answer: Answer) -> contextlib.AbstractAsyncContextManage
     return serving(answer, listener.tls(pair, ""))
 
 
-def identity(ca: Keypair, server: str) -> bytes:
+def kubeconfig_for(ca: Keypair, server: str) -> bytes:
     """Return a kubeconfig for ``server``."""
     pair = pki.issue(ca, common_name="me", client=True, now=clock.now(), lifetime=A_DAY)
     who = pki.KubeconfigIdentity(

@@ -1,5 +1,6 @@
 """What the flags of the controllers say about grants."""
 
+import socket
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,11 @@ def test_flags_are_read() -> None:
         OfferedClass("nginx", is_default=True),
         OfferedClass("traefik"),
     )
+
+
+def test_a_replica_is_called_like_its_pod_or_else_its_host() -> None:
+    found = [__main__.parse([], one).identity for one in ({"POD_NAME": "web-0"}, {})]
+    assert found == ["web-0", socket.gethostname()]
 
 
 @pytest.mark.parametrize(

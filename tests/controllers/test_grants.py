@@ -11,10 +11,10 @@ import pytest
 
 from apis import keys, naming, objects, resources
 from apis.objects import Key, Kind, Object, named
+from apis.providerpolicy import GrantDefaults
 from apis.resources import Resources
 from controllers import watches
-from controllers.granting.grants.forge.grants import GrantDefaults
-from controllers.granting.grants.reconciler import ALL, GrantListers, GrantsReconciler, everything
+from controllers.granting.grants.reconciler import ALL, GrantsReconciler, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
@@ -35,8 +35,8 @@ from tests.controllers.support import (
     Ledger,
     Told,
     ensure_namespace,
-    live_lister,
     make,
+    manager_of,
     settle,
     there,
 )
@@ -73,24 +73,15 @@ class Provider:
 
     def elected(self, standard: GrantDefaults | None = None) -> GrantsReconciler:
         """Return the loop of a new leader."""
-
-        def all_(kind: Any) -> watches.Lister:
-            return live_lister(self.cluster, Selection(kind, dict))
-
-        return GrantsReconciler(
+        manager = manager_of(
             self.cluster,
-            GrantListers(
-                tenants=all_(keys.TENANT),
-                policies=all_(keys.PROVIDER_POLICY),
-                storage_classes=all_(keys.STORAGE_CLASS),
-                free=lambda _: self.free,
-            ),
             standard=standard or GrantDefaults(),
-            term=f"{self.unique}-{next(self._terms)}",
             events=self.told.recorder,
             clock=lambda: LATER,
-            tick=self._tick,
         )
+        loop = GrantsReconciler(manager, f"{self.unique}-{next(self._terms)}", self._tick)
+        loop.free = lambda _: self.free
+        return loop
 
     def space(self, tenant: str = ROME) -> str:
         return naming.tenant_namespace(f"{tenant}-{self.unique}")
@@ -157,7 +148,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def provider(cluster: Cluster, namespace: str, tick: Tick) -> AsyncIterator[Provider]:
+async def granter(cluster: Cluster, namespace: str, tick: Tick) -> AsyncIterator[Provider]:
     made = Provider(cluster, namespace, tick)
     await made.add_tenant()
     yield made
@@ -166,24 +157,24 @@ async def provider(cluster: Cluster, namespace: str, tick: Tick) -> AsyncIterato
             await cluster.delete(kind, key, uid=obj["metadata"]["uid"])
 
 
-async def test_the_provider_fills_in_what_was_not_asked_for(provider: Provider) -> None:
-    key = await provider.ask(cpu="2")
+async def test_the_provider_fills_in_what_was_not_asked_for(granter: Provider) -> None:
+    key = await granter.ask(cpu="2")
 
-    await provider.settle()
+    await granter.settle()
 
-    assert await provider.granted(key) == {
+    assert await granter.granted(key) == {
         "cpu": "2",
         "memory": "8Gi",
         "pods": "110",
         "ephemeral-storage": "20Gi",
     }
-    assert (await provider.answer(key))[:2] == ("Accepted", "ResourceSliceResourcesAccepted")
-    quota = await provider.quota(key)
+    assert (await granter.answer(key))[:2] == ("Accepted", "ResourceSliceResourcesAccepted")
+    quota = await granter.quota(key)
     assert quota is not None
     assert quota["spec"] == {
         "user": quota["metadata"]["name"],
         "limitsEnforcement": "None",
-        "resources": await provider.granted(key),
+        "resources": await granter.granted(key),
     }
     (owner,) = quota["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("ResourceSlice", "pool", True)
@@ -194,177 +185,172 @@ def test_the_quota_is_called_as_in_the_documents() -> None:
 
 
 async def test_more_than_there_is_may_be_granted_and_what_was_not_known_before(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    key = await provider.ask(cpu="100000", **{"nvidia.com/gpu": "8"})
+    key = await granter.ask(cpu="100000", **{"nvidia.com/gpu": "8"})
 
-    await provider.settle()
+    await granter.settle()
 
-    granted = await provider.granted(key)
+    granted = await granter.granted(key)
     assert (granted["cpu"], granted["nvidia.com/gpu"]) == ("100k", "8")
 
 
 async def test_a_change_reaches_status_and_quota_and_what_is_not_asked_any_more_goes(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    key = await provider.ask(cpu="2", **{"nvidia.com/gpu": "1"})
-    await provider.settle()
+    key = await granter.ask(cpu="2", **{"nvidia.com/gpu": "1"})
+    await granter.settle()
 
     changes = {"spec": {"resources": {"cpu": "6", "nvidia.com/gpu": None}}}
-    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-    await provider.settle()
+    await granter.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await granter.settle()
 
-    granted = await provider.granted(key)
+    granted = await granter.granted(key)
     assert granted["cpu"] == "6"
     assert "nvidia.com/gpu" not in granted
-    assert (await provider.quota(key) or {})["spec"]["resources"] == granted
+    assert (await granter.quota(key) or {})["spec"]["resources"] == granted
 
 
-async def test_a_quota_that_somebody_edits_is_put_right(provider: Provider) -> None:
-    key = await provider.ask()
-    await provider.settle()
-    quota = await provider.quota(key)
+async def test_a_quota_that_somebody_edits_is_put_right(granter: Provider) -> None:
+    key = await granter.ask()
+    await granter.settle()
+    quota = await granter.quota(key)
     assert quota
     where = Key(key.namespace, quota["metadata"]["name"])
 
     edited = {"spec": {"resources": {"cpu": "1000"}, "cordoned": True}}
-    await provider.cluster.patch(keys.QUOTA, where, edited)
-    await provider.settle()
+    await granter.cluster.patch(keys.QUOTA, where, edited)
+    await granter.settle()
 
-    assert (await provider.quota(key) or {})["spec"] == quota["spec"]
-
-
-async def test_nobody_is_granted_anything_who_is_not_authenticated(provider: Provider) -> None:
-    key = Key(provider.space(), "stranger")
-    origin = f"{ROME}-{provider.unique}"
-    await provider.cluster.create(keys.RESOURCE_SLICE, replica(key, origin, "", {}))
-
-    await provider.settle()
-
-    assert await provider.granted(key) == {}
-    assert await provider.quota(key) is None
+    assert (await granter.quota(key) or {})["spec"] == quota["spec"]
 
 
-async def test_a_slice_in_the_name_of_another_is_denied(provider: Provider) -> None:
-    key = Key(provider.space(), "theirs")
+async def test_nobody_is_granted_anything_who_is_not_authenticated(granter: Provider) -> None:
+    key = Key(granter.space(), "stranger")
+    origin = f"{ROME}-{granter.unique}"
+    await granter.cluster.create(keys.RESOURCE_SLICE, replica(key, origin, "", {}))
+
+    await granter.settle()
+
+    assert await granter.granted(key) == {}
+    assert await granter.quota(key) is None
+
+
+async def test_a_slice_in_the_name_of_another_is_denied(granter: Provider) -> None:
+    key = Key(granter.space(), "theirs")
     made = replica(key, "somebody-else", "", {})
-    await make(provider.cluster, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
+    await make(granter.cluster, keys.RESOURCE_SLICE, made, status=AUTHENTICATED)
 
-    await provider.settle()
+    await granter.settle()
 
-    status, reason, message = await provider.answer(key)
+    status, reason, message = await granter.answer(key)
     assert (status, reason) == ("Denied", "ResourceSliceResourcesDenied")
     assert "spec.consumerClusterID 'somebody-else'" in message
 
 
-async def test_a_slice_that_cannot_be_read_does_not_stop_the_others(provider: Provider) -> None:
-    bad = await provider.ask("bad", cpu="-1")
-    good = await provider.ask("good")
+async def test_a_slice_that_cannot_be_read_does_not_stop_the_others(granter: Provider) -> None:
+    bad = await granter.ask("bad", cpu="-1")
+    good = await granter.ask("good")
 
-    await provider.settle()
+    await granter.settle()
 
-    assert (await provider.answer(bad))[:2] == ("Denied", "ResourceSliceUnreadable")
-    assert "spec.resources.cpu is below zero" in (await provider.answer(bad))[2]
-    assert (await provider.answer(good))[0] == "Accepted"
+    assert (await granter.answer(bad))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert "spec.resources.cpu is below zero" in (await granter.answer(bad))[2]
+    assert (await granter.answer(good))[0] == "Accepted"
 
 
-async def test_a_slice_beyond_every_bound_is_denied_and_stops_no_other(provider: Provider) -> None:
+async def test_a_slice_beyond_every_bound_is_denied_and_stops_no_other(granter: Provider) -> None:
     """As may lie there from before the bounds: it is known in outline only."""
-    large = await provider.ask("large")
+    large = await granter.ask("large")
     annotations = {f"example.org/{number}": "x" * 2**10 for number in range(2**7)}
-    await provider.cluster.patch(
+    await granter.cluster.patch(
         keys.RESOURCE_SLICE, large, {"metadata": {"annotations": annotations}}
     )
-    good = await provider.ask("good")
+    good = await granter.ask("good")
 
-    await provider.settle()
+    await granter.settle()
 
-    assert (await provider.answer(large))[:2] == ("Denied", "ResourceSliceUnreadable")
-    assert (await provider.answer(good))[0] == "Accepted"
+    assert (await granter.answer(large))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert (await granter.answer(good))[0] == "Accepted"
 
 
 async def test_a_custom_class_is_left_to_its_controller_and_gets_its_quota(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    key = await provider.ask(class_="gold", cpu="5")
-    await provider.settle()
-    assert (await provider.answer(key))[0] == ""
-    assert await provider.quota(key) is None
+    key = await granter.ask(class_="gold", cpu="5")
+    await granter.settle()
+    assert (await granter.answer(key))[0] == ""
+    assert await granter.quota(key) is None
 
-    found = await provider.slice(key)
+    found = await granter.slice(key)
     theirs = {"type": "Resources", "status": "Accepted", "reason": "Gold", "message": "",
               "lastTransitionTime": "2025-01-01T00:00:00Z"}  # fmt: skip
-    status = {
-        "resources": {"cpu": "3"},
-        "conditions": [*found["status"]["conditions"], theirs],
-    }
-    await provider.cluster.patch_status(keys.RESOURCE_SLICE, key, status)
-    await provider.settle()
+    status = {"resources": {"cpu": "3"}, "conditions": [*found["status"]["conditions"], theirs]}
+    await granter.cluster.patch_status(keys.RESOURCE_SLICE, key, status)
+    await granter.settle()
 
-    quota = await provider.quota(key)
+    quota = await granter.quota(key)
     assert quota is not None
     assert quota["spec"]["resources"] == {"cpu": "3"}
 
 
-async def test_a_class_that_is_switched_off_says_so(provider: Provider) -> None:
-    provider.loop = provider.elected(GrantDefaults(is_default_class_enabled=False))
-    key = await provider.ask()
+async def test_a_class_that_is_switched_off_says_so(granter: Provider) -> None:
+    granter.loop = granter.elected(GrantDefaults(is_default_class_enabled=False))
+    key = await granter.ask()
 
-    await provider.settle()
+    await granter.settle()
 
-    assert (await provider.answer(key))[:2] == ("Denied", "DefaultResourceSliceClassDisabled")
-    assert "DefaultResourceSliceClassDisabled" in provider.told.reasons
+    assert (await granter.answer(key))[:2] == ("Denied", "DefaultResourceSliceClassDisabled")
+    assert "DefaultResourceSliceClassDisabled" in granter.told.reasons
 
 
-async def test_a_cordoned_tenant_keeps_its_slices_and_gets_no_new_ones(
-    provider: Provider,
-) -> None:
-    old = await provider.ask("old", cpu="2")
-    await provider.settle()
-    await provider.condition("Cordoned")
-    new = await provider.ask("new")
-    await provider.cluster.patch(keys.RESOURCE_SLICE, old, {"spec": {"resources": {"cpu": "9"}}})
-    await provider.settle()
+async def test_a_cordoned_tenant_keeps_its_slices_and_gets_no_new_ones(granter: Provider) -> None:
+    old = await granter.ask("old", cpu="2")
+    await granter.settle()
+    await granter.condition("Cordoned")
+    new = await granter.ask("new")
+    await granter.cluster.patch(keys.RESOURCE_SLICE, old, {"spec": {"resources": {"cpu": "9"}}})
+    await granter.settle()
 
-    assert (await provider.answer(new))[:2] == ("Denied", "ResourceSliceResourcesDenied")
-    assert (await provider.granted(old))["cpu"] == "2"
-    assert (await provider.quota(old) or {})["spec"]["cordoned"] is True
+    assert (await granter.answer(new))[:2] == ("Denied", "ResourceSliceResourcesDenied")
+    assert (await granter.granted(old))["cpu"] == "2"
+    assert (await granter.quota(old) or {})["spec"]["cordoned"] is True
 
-    await provider.condition("Active")
-    await provider.settle()
+    await granter.condition("Active")
+    await granter.settle()
 
-    assert (await provider.answer(new))[0] == "Accepted"
-    assert (await provider.granted(old))["cpu"] == "9"
-    assert "cordoned" not in (await provider.quota(old) or {})["spec"]
+    assert (await granter.answer(new))[0] == "Accepted"
+    assert (await granter.granted(old))["cpu"] == "9"
+    assert "cordoned" not in (await granter.quota(old) or {})["spec"]
 
 
 async def test_a_quota_is_cordoned_with_its_tenant_whatever_became_of_its_slice(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
     """The slice says no more whose it is, or that it was let in."""
-    key = await provider.ask(cpu="2")
-    await provider.settle()
+    key = await granter.ask(cpu="2")
+    await granter.settle()
     labels = {keys.REPLICATED: None, keys.ORIGIN_ID: None}
     where = keys.RESOURCE_SLICE, key
-    await provider.cluster.patch(*where, {"metadata": {"labels": labels}})
-    await provider.cluster.patch_status(*where, {"conditions": []})
+    await granter.cluster.patch(*where, {"metadata": {"labels": labels}})
+    await granter.cluster.patch_status(*where, {"conditions": []})
 
-    await provider.condition("Cordoned")
-    await provider.settle()
+    await granter.condition("Cordoned")
+    await granter.settle()
 
-    assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+    assert (await granter.quota(key) or {})["spec"]["cordoned"] is True
 
 
 @pytest.mark.parametrize("annotation", [keys.CORDON, keys.CORDON_TENANT])
-async def test_a_cordoned_slice_has_a_cordoned_quota(provider: Provider, annotation: str) -> None:
-    key = await provider.ask()
-    await provider.settle()
+async def test_a_cordoned_slice_has_a_cordoned_quota(granter: Provider, annotation: str) -> None:
+    key = await granter.ask()
+    await granter.settle()
 
     async def mark(value: str | None) -> bool:
         changes = {"metadata": {"annotations": {annotation: value}}}
-        await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-        await provider.settle()
-        return "cordoned" in (await provider.quota(key) or {})["spec"]
+        await granter.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        await granter.settle()
+        return "cordoned" in (await granter.quota(key) or {})["spec"]
 
     assert await mark("true") is True
     assert await mark("false") is False
@@ -375,39 +361,39 @@ async def test_a_cordoned_slice_has_a_cordoned_quota(provider: Provider, annotat
 # Class shared -------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_said_before_it_is_known_what_is_free(provider: Provider) -> None:
-    provider.free = None
-    key = await provider.ask(class_="shared")
+async def test_nothing_is_said_before_it_is_known_what_is_free(granter: Provider) -> None:
+    granter.free = None
+    key = await granter.ask(class_="shared")
 
-    await provider.settle()
+    await granter.settle()
 
-    assert await provider.answer(key) == ("", "", "")
-
-
-async def test_a_percentage_that_is_changed_holds_at_once(provider: Provider) -> None:
-    key, other = await provider.ask(class_="shared"), f"{ROME}-{provider.unique}"
-    await provider.settle()
-
-    await provider.policy("default", sharing={"percentage": 50})
-    await provider.settle()
-    assert (await provider.granted(key))["cpu"] == "50"
-
-    await provider.policy(other, sharing={"percentage": 10, "resources": {"memory": 20}})
-    await provider.settle()
-    assert (await provider.granted(key)) == {"cpu": "10", "memory": "20Gi"}
+    assert await granter.answer(key) == ("", "", "")
 
 
-async def test_what_rounding_takes_is_in_condition_and_event(provider: Provider) -> None:
-    provider.free = resources.parse_resources({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
-    await provider.policy("default", sharing={"percentage": 90, "rounding": "Down"})
-    key = await provider.ask(class_="shared")
+async def test_a_percentage_that_is_changed_holds_at_once(granter: Provider) -> None:
+    key, other = await granter.ask(class_="shared"), f"{ROME}-{granter.unique}"
+    await granter.settle()
 
-    await provider.settle()
+    await granter.policy("default", sharing={"percentage": 50})
+    await granter.settle()
+    assert (await granter.granted(key))["cpu"] == "50"
 
-    assert (await provider.granted(key))["nvidia.com/gpu"] == "0"
+    await granter.policy(other, sharing={"percentage": 10, "resources": {"memory": 20}})
+    await granter.settle()
+    assert (await granter.granted(key)) == {"cpu": "10", "memory": "20Gi"}
+
+
+async def test_what_rounding_takes_is_in_condition_and_event(granter: Provider) -> None:
+    granter.free = resources.parse_resources({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"})
+    await granter.policy("default", sharing={"percentage": 90, "rounding": "Down"})
+    key = await granter.ask(class_="shared")
+
+    await granter.settle()
+
+    assert (await granter.granted(key))["nvidia.com/gpu"] == "0"
     note = "nvidia.com/gpu: 90% of 1 free is 0.9, granted 0 (rounding Down)"
-    assert note in (await provider.answer(key))[2]
-    assert provider.told.reasons == ["ResourceSliceResourcesAccepted"]
+    assert note in (await granter.answer(key))[2]
+    assert granter.told.reasons == ["ResourceSliceResourcesAccepted"]
 
 
 @pytest.mark.parametrize(
@@ -443,16 +429,16 @@ async def test_what_the_provider_lacks_is_told_on_the_slice_that_waits_until_it_
     assert await provider.quota(waiting) is not None
 
 
-async def test_nothing_to_share_is_a_no_that_becomes_a_yes(provider: Provider) -> None:
-    provider.free = resources.parse_resources({"cpu": "0", "memory": "1Gi"})
-    key = await provider.ask(class_="shared")
-    await provider.settle()
-    assert (await provider.answer(key))[:2] == ("Denied", "NothingToGrant")
+async def test_nothing_to_share_is_a_no_that_becomes_a_yes(granter: Provider) -> None:
+    granter.free = resources.parse_resources({"cpu": "0", "memory": "1Gi"})
+    key = await granter.ask(class_="shared")
+    await granter.settle()
+    assert (await granter.answer(key))[:2] == ("Denied", "NothingToGrant")
 
-    provider.free = resources.parse_resources({"cpu": "10", "memory": "1Gi"})
-    await provider.settle()
+    granter.free = resources.parse_resources({"cpu": "10", "memory": "1Gi"})
+    await granter.settle()
 
-    assert (await provider.answer(key))[0] == "Accepted"
+    assert (await granter.answer(key))[0] == "Accepted"
 
 
 # Sums ---------------------------------------------------------------------------------------------
@@ -573,63 +559,63 @@ async def seen_to_the_end(cluster: Cluster, informer: Informer[Object]) -> None:
 
 
 async def test_what_a_process_before_may_still_write_counts_for_a_while(
-    provider: Provider, tick: Tick
+    granter: Provider, tick: Tick
 ) -> None:
-    key = await provider.ask("a", "shared")
-    await provider.settle()
-    assert (await provider.granted(key))["cpu"] == "90"
-    other = await provider.ask("b", "shared")
-    provider.loop = provider.elected()
+    key = await granter.ask("a", "shared")
+    await granter.settle()
+    assert (await granter.granted(key))["cpu"] == "90"
+    other = await granter.ask("b", "shared")
+    granter.loop = granter.elected()
 
-    await provider.settle()
-    assert (await provider.granted(key))["cpu"] == "45"
-    assert "cpu" not in {name for name, at in (await provider.granted(other)).items() if at != "10"}
+    await granter.settle()
+    assert (await granter.granted(key))["cpu"] == "45"
+    assert "cpu" not in {name for name, at in (await granter.granted(other)).items() if at != "10"}
     tick.now += 60
-    await provider.settle()
+    await granter.settle()
 
-    assert (await provider.granted(other))["cpu"] == "45"
+    assert (await granter.granted(other))["cpu"] == "45"
 
 
 async def test_a_slice_that_is_refused_for_ever_does_not_hold_up_the_others(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
     """A Quota of somebody else has the name of one slice's."""
-    await provider.policy("default", limits={"cpu": "100"})
-    bad, good = await provider.ask("bad"), await provider.ask("good", cpu="1")
-    taken = Key(bad.namespace, naming.quota_name("bad", f"{ROME}-{provider.unique}"))
+    await granter.policy("default", limits={"cpu": "100"})
+    bad, good = await granter.ask("bad"), await granter.ask("good", cpu="1")
+    taken = Key(bad.namespace, naming.quota_name("bad", f"{ROME}-{granter.unique}"))
     theirs = named(keys.QUOTA, taken, spec={"user": "x", "resources": {}})
-    await provider.cluster.create(keys.QUOTA, theirs)
+    await granter.cluster.create(keys.QUOTA, theirs)
 
     for amount in ("1", "2", "3"):
         changes = {"spec": {"resources": {"cpu": amount}}}
-        await provider.cluster.patch(keys.RESOURCE_SLICE, good, changes)
+        await granter.cluster.patch(keys.RESOURCE_SLICE, good, changes)
         for _ in range(2):
             with contextlib.suppress(TerminalError):
-                await provider.loop.reconcile(ALL)
-        assert (await provider.granted(good))["cpu"] == amount
-        assert (await provider.quota(good) or {})["spec"]["resources"]["cpu"] == amount
+                await granter.loop.reconcile(ALL)
+        assert (await granter.granted(good))["cpu"] == amount
+        assert (await granter.quota(good) or {})["spec"]["resources"]["cpu"] == amount
 
 
-async def test_what_is_done_is_not_done_again(provider: Provider) -> None:
-    await provider.ask("a", "shared")
-    await provider.ask("b")
-    await provider.settle()
-    before = len(provider.cluster.writes)
+async def test_what_is_done_is_not_done_again(granter: Provider) -> None:
+    await granter.ask("a", "shared")
+    await granter.ask("b")
+    await granter.settle()
+    before = len(granter.cluster.writes)
 
-    await provider.loop.reconcile(ALL)
+    await granter.loop.reconcile(ALL)
 
-    assert provider.cluster.writes[before:] == []
+    assert granter.cluster.writes[before:] == []
 
 
 # What beside resources is offered -----------------------------------------------------------------
 
 
 async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    for name, default in ((f"z-{provider.unique}", "false"), (f"a-{provider.unique}", "true")):
+    for name, default in ((f"z-{granter.unique}", "false"), (f"a-{granter.unique}", "true")):
         marks = {keys.DEFAULT_STORAGE_CLASS: default}
-        await provider.cluster.create(
+        await granter.cluster.create(
             keys.STORAGE_CLASS,
             factories.made(
                 keys.STORAGE_CLASS,
@@ -639,22 +625,20 @@ async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
             ),
         )
     ours = factories.made(
-        keys.STORAGE_CLASS,
-        Key("", f"m-{provider.unique}"),
-        provisioner=keys.STORAGE_PROVISIONER,
+        keys.STORAGE_CLASS, Key("", f"m-{granter.unique}"), provisioner=keys.STORAGE_PROVISIONER
     )
-    await provider.cluster.create(keys.STORAGE_CLASS, ours)
-    provider.loop = provider.elected(GrantDefaults(cluster_labels={"region": "lombardy"}))
-    key = await provider.ask()
-    await provider.settle()
-    status = (await provider.slice(key))["status"]
+    await granter.cluster.create(keys.STORAGE_CLASS, ours)
+    granter.loop = granter.elected(GrantDefaults(cluster_labels={"region": "lombardy"}))
+    key = await granter.ask()
+    await granter.settle()
+    status = (await granter.slice(key))["status"]
     assert status["storageClasses"] == [
-        {"storageClassName": f"a-{provider.unique}", "default": True},
-        {"storageClassName": f"z-{provider.unique}"},
+        {"storageClassName": f"a-{granter.unique}", "default": True},
+        {"storageClassName": f"z-{granter.unique}"},
     ]
     assert status["nodeLabels"] == {"region": "lombardy"}
 
-    await provider.policy(
+    await granter.policy(
         "default",
         storageClasses=[{"storageClassName": "fast", "default": True}],
         ingressClasses=[{"ingressClassName": "nginx"}],
@@ -662,71 +646,71 @@ async def test_classes_and_labels_are_those_of_the_policy_else_those_there_are(
         nodeLabels={"region": "sicily"},
         limitsEnforcement="Hard",
     )
-    await provider.settle()
+    await granter.settle()
 
-    status = (await provider.slice(key))["status"]
+    status = (await granter.slice(key))["status"]
     assert status["storageClasses"] == [{"storageClassName": "fast", "default": True}]
     assert status["ingressClasses"] == [{"ingressClassName": "nginx"}]
     assert status["loadBalancerClasses"] == [{"loadBalancerClassName": "metal"}]
     assert status["nodeLabels"] == {"region": "sicily"}
-    assert (await provider.quota(key) or {})["spec"]["limitsEnforcement"] == "Hard"
-    for name in (f"z-{provider.unique}", f"a-{provider.unique}", f"m-{provider.unique}"):
-        obj = await there(provider.cluster, keys.STORAGE_CLASS, Key("", name))
-        await provider.cluster.delete(keys.STORAGE_CLASS, Key("", name), uid=obj["metadata"]["uid"])
+    assert (await granter.quota(key) or {})["spec"]["limitsEnforcement"] == "Hard"
+    for name in (f"z-{granter.unique}", f"a-{granter.unique}", f"m-{granter.unique}"):
+        obj = await there(granter.cluster, keys.STORAGE_CLASS, Key("", name))
+        await granter.cluster.delete(keys.STORAGE_CLASS, Key("", name), uid=obj["metadata"]["uid"])
 
 
 async def test_a_policy_says_which_classes_there_are_and_what_no_class_means(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    await provider.policy(
+    await granter.policy(
         "default", resourceSliceClasses={"allowed": ["shared"], "default": "shared"}
     )
-    unnamed, named_ = await provider.ask("unnamed"), await provider.ask("named", "default")
-    other = await provider.ask("other", "gold")
+    unnamed, named_ = await granter.ask("unnamed"), await granter.ask("named", "default")
+    other = await granter.ask("other", "gold")
 
-    await provider.settle()
+    await granter.settle()
 
     for key in (unnamed, named_):
-        assert (await provider.granted(key))["cpu"] == "45"
-        assert (await provider.answer(key))[2] == "class shared, 90% of what is free"
-    status, reason, message = await provider.answer(other)
+        assert (await granter.granted(key))["cpu"] == "45"
+        assert (await granter.answer(key))[2] == "class shared, 90% of what is free"
+    status, reason, message = await granter.answer(other)
     assert (status, reason) == ("Denied", "ResourceSliceClassNotAllowed")
     assert message == "spec.class gold is not for this tenant, choose one of: shared"
 
 
 async def test_class_default_is_fixed_until_the_provider_makes_it_a_share(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    key = await provider.ask(cpu="2")
-    await provider.settle()
-    fixed = await provider.granted(key)
+    key = await granter.ask(cpu="2")
+    await granter.settle()
+    fixed = await granter.granted(key)
     said = "class default, as asked and fixed amounts for the rest"
     assert (fixed["cpu"], fixed["memory"]) == ("2", "8Gi")
-    assert (await provider.answer(key))[2] == said
+    assert (await granter.answer(key))[2] == said
 
-    await provider.policy("default", resourceSliceClasses={"default": "shared"})
-    await provider.settle()
+    await granter.policy("default", resourceSliceClasses={"default": "shared"})
+    await granter.settle()
 
-    assert (await provider.granted(key))["cpu"] == "2"
-    assert (await provider.granted(key))["memory"] != "8Gi"
-    assert (await provider.answer(key))[2] == "class shared, 90% of what is free"
+    assert (await granter.granted(key))["cpu"] == "2"
+    assert (await granter.granted(key))["memory"] != "8Gi"
+    assert (await granter.answer(key))[2] == "class shared, 90% of what is free"
 
-    await provider.policy("default")
-    await provider.settle()
+    await granter.policy("default")
+    await granter.settle()
 
-    assert await provider.granted(key) == fixed
+    assert await granter.granted(key) == fixed
 
 
-async def test_limits_bound_what_all_tenants_are_granted_together(provider: Provider) -> None:
-    await provider.policy("default", limits={"cpu": "5"})
-    first = await provider.ask("first", cpu="4")
-    await provider.settle()
-    second = await provider.ask("second", cpu="4")
-    await provider.settle()
+async def test_limits_bound_what_all_tenants_are_granted_together(granter: Provider) -> None:
+    await granter.policy("default", limits={"cpu": "5"})
+    first = await granter.ask("first", cpu="4")
+    await granter.settle()
+    second = await granter.ask("second", cpu="4")
+    await granter.settle()
 
-    assert (await provider.granted(first))["cpu"] == "4"
-    assert (await provider.granted(second))["cpu"] == "1"
-    message = (await provider.answer(second))[2]
+    assert (await granter.granted(first))["cpu"] == "4"
+    assert (await granter.granted(second))["cpu"] == "1"
+    message = (await granter.answer(second))[2]
     assert message.endswith("; cpu: 1 of 4, policy default grants 5 in all")
 
 
@@ -734,74 +718,74 @@ async def test_limits_bound_what_all_tenants_are_granted_together(provider: Prov
 # -------------------------------------------
 
 
-def judged(status: str, reason: str) -> Object:
+def judged_slice(status: str, reason: str) -> Object:
     """Return what authentication says of a slice."""
     (said,) = AUTHENTICATED["conditions"]
     return {"conditions": [{**said, "status": status, "reason": reason}]}
 
 
-SPOILED = judged("Denied", "ResourceSliceAuthenticationDenied")
+SPOILED = judged_slice("Denied", "ResourceSliceAuthenticationDenied")
 
 
-async def test_what_a_spoiled_slice_holds_counts_and_lets_no_more_in(provider: Provider) -> None:
+async def test_what_a_spoiled_slice_holds_counts_and_lets_no_more_in(granter: Provider) -> None:
     """Its pods stay; a limit is not had twice by making the request nonsense."""
-    await provider.policy("default", limits={"cpu": "5"})
-    first = await provider.ask("first", cpu="5")
-    await provider.settle()
-    quota = await provider.quota(first)
-    await provider.cluster.patch(
+    await granter.policy("default", limits={"cpu": "5"})
+    first = await granter.ask("first", cpu="5")
+    await granter.settle()
+    quota = await granter.quota(first)
+    await granter.cluster.patch(
         keys.RESOURCE_SLICE, first, {"spec": {"csr": "AAAA", "consumerClusterID": None}}
     )
-    await provider.cluster.patch_status(keys.RESOURCE_SLICE, first, SPOILED)
-    second = await provider.ask("second", cpu="5")
-    await provider.settle()
+    await granter.cluster.patch_status(keys.RESOURCE_SLICE, first, SPOILED)
+    second = await granter.ask("second", cpu="5")
+    await granter.settle()
 
-    assert await provider.granted(second) == {}
-    assert (await provider.answer(second))[1] == "NothingToGrant"
-    closed = await provider.quota(first)
+    assert await granter.granted(second) == {}
+    assert (await granter.answer(second))[1] == "NothingToGrant"
+    closed = await granter.quota(first)
     assert closed
     assert closed["spec"] == {**(quota or {})["spec"], "cordoned": True}
 
-    await provider.cluster.patch(
-        keys.RESOURCE_SLICE, first, {"spec": {"consumerClusterID": f"{ROME}-{provider.unique}"}}
+    await granter.cluster.patch(
+        keys.RESOURCE_SLICE, first, {"spec": {"consumerClusterID": f"{ROME}-{granter.unique}"}}
     )
-    await provider.cluster.patch_status(keys.RESOURCE_SLICE, first, AUTHENTICATED)
-    await provider.settle()
-    assert "cordoned" not in (await provider.quota(first) or {})["spec"]
+    await granter.cluster.patch_status(keys.RESOURCE_SLICE, first, AUTHENTICATED)
+    await granter.settle()
+    assert "cordoned" not in (await granter.quota(first) or {})["spec"]
 
 
 async def test_a_slice_that_waits_for_the_signer_stays_open_and_follows_its_tenant(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    key = await provider.ask()
-    await provider.settle()
+    key = await granter.ask()
+    await granter.settle()
 
     async def is_cordoned() -> bool:
-        await provider.settle()
-        return "cordoned" in (await provider.quota(key) or {})["spec"]
+        await granter.settle()
+        return "cordoned" in (await granter.quota(key) or {})["spec"]
 
-    away = judged("Denied", "AuthParamsFailed")
-    await provider.cluster.patch_status(keys.RESOURCE_SLICE, key, away)
+    away = judged_slice("Denied", "AuthParamsFailed")
+    await granter.cluster.patch_status(keys.RESOURCE_SLICE, key, away)
     assert not await is_cordoned()
-    await provider.condition("Cordoned")
+    await granter.condition("Cordoned")
     assert await is_cordoned()
-    await provider.condition("Active")
+    await granter.condition("Active")
     assert not await is_cordoned()
 
 
 async def test_a_slice_that_hides_keeps_a_quota_that_counts_and_is_closed(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    await provider.policy("default", limits={"cpu": "5"})
-    first = await provider.ask("first", cpu="5")
-    await provider.settle()
+    await granter.policy("default", limits={"cpu": "5"})
+    first = await granter.ask("first", cpu="5")
+    await granter.settle()
     unlabelled = {"metadata": {"labels": {keys.REPLICATED: None}}}
-    await provider.cluster.patch(keys.RESOURCE_SLICE, first, unlabelled)
-    second = await provider.ask("second", cpu="5")
-    await provider.settle()
+    await granter.cluster.patch(keys.RESOURCE_SLICE, first, unlabelled)
+    second = await granter.ask("second", cpu="5")
+    await granter.settle()
 
-    assert await provider.granted(second) == {}
-    assert (await provider.quota(first) or {})["spec"]["cordoned"] is True
+    assert await granter.granted(second) == {}
+    assert (await granter.quota(first) or {})["spec"]["cordoned"] is True
 
 
 async def made_anew(provider: Provider, key: Key) -> None:
@@ -822,198 +806,196 @@ async def gone(provider: Provider, key: Key) -> None:
 
 @pytest.mark.parametrize("marks", [[keys.CORDON], [keys.CORDON, keys.DRAIN]])
 async def test_a_slice_that_is_made_anew_is_cordoned_or_drained_as_before(
-    provider: Provider, marks: list[str]
+    granter: Provider, marks: list[str]
 ) -> None:
-    key = await provider.ask(cpu="1")
-    await provider.settle()
+    key = await granter.ask(cpu="1")
+    await granter.settle()
 
     async def mark(value: str | None) -> None:
         changes = {"metadata": {"annotations": dict.fromkeys(marks, value)}}
-        await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-        await provider.settle()
+        await granter.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+        await granter.settle()
 
     async def kept() -> set[str]:
-        return set(objects.annotations(await provider.slice(key))) & set(marks)
+        return set(objects.annotations(await granter.slice(key))) & set(marks)
 
     await mark("true")
     for _ in range(2):
-        await made_anew(provider, key)
+        await made_anew(granter, key)
         assert await kept() == set(marks)
         if keys.DRAIN in marks:
-            assert (await provider.answer(key))[1] == "ResourceSliceDrained"
+            assert (await granter.answer(key))[1] == "ResourceSliceDrained"
         else:
-            assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+            assert (await granter.quota(key) or {})["spec"]["cordoned"] is True
 
     await mark(None)
-    await made_anew(provider, key)
+    await made_anew(granter, key)
     assert await kept() == set()
-    assert "cordoned" not in (await provider.quota(key) or {})["spec"]
+    assert "cordoned" not in (await granter.quota(key) or {})["spec"]
 
 
 @pytest.mark.parametrize("kind", [InvalidError, ForbiddenError])
 async def test_a_slice_without_room_for_its_cordon_is_closed_and_holds_up_no_other(
-    provider: Provider, kind: type[KubeError]
+    granter: Provider, kind: type[KubeError]
 ) -> None:
     """X1: it is filled up to the last byte, so that the API server has no room for the mark.
 
     Or an admission policy of somebody's forbids it.
     """
-    await provider.add_tenant("naples")
-    key = await provider.ask(cpu="1")
-    await provider.settle()
+    await granter.add_tenant("naples")
+    key = await granter.ask(cpu="1")
+    await granter.settle()
     changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
-    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-    await provider.settle()
-    await gone(provider, key)
-    full = replica(key, f"{ROME}-{provider.unique}", "", {"cpu": "1"})
+    await granter.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await granter.settle()
+    await gone(granter, key)
+    full = replica(key, f"{ROME}-{granter.unique}", "", {"cpu": "1"})
     full["metadata"]["annotations"] = {"a.b/x": "x" * (256 * 1024 - len("a.b/x"))}
-    await make(provider.cluster, keys.RESOURCE_SLICE, full, status=AUTHENTICATED)
-    other = await provider.ask(tenant="naples", cpu="1")
+    await make(granter.cluster, keys.RESOURCE_SLICE, full, status=AUTHENTICATED)
+    other = await granter.ask(tenant="naples", cpu="1")
     refused = kind("metadata.annotations: Too long")  # as an API server says of itself
-    provider.cluster.refuses["patch", str(keys.RESOURCE_SLICE), key] = refused
+    granter.cluster.refuses["patch", str(keys.RESOURCE_SLICE), key] = refused
 
     for _ in range(3):  # the ledger, statuses and Quotas
         with pytest.raises(kind):
-            await provider.settle()
+            await granter.settle()
 
-    assert (await provider.answer(other))[0] == "Accepted"
-    assert await provider.quota(other)
-    assert (await provider.answer(key))[:2] == ("Denied", "ResourceSliceUnreadable")
-    assert await provider.quota(key) is None, "without one its virtual kubelet gets no pod"
+    assert (await granter.answer(other))[0] == "Accepted"
+    assert await granter.quota(other)
+    assert (await granter.answer(key))[:2] == ("Denied", "ResourceSliceUnreadable")
+    assert await granter.quota(key) is None, "without one its virtual kubelet gets no pod"
 
 
-async def test_what_nobody_limits_takes_no_room_in_the_ledger(provider: Provider) -> None:
+async def test_what_nobody_limits_takes_no_room_in_the_ledger(granter: Provider) -> None:
     """X8: a tenant may ask for 64 resources by long names in each of its slices."""
     names = {f"{'x' * 60}.example/{'y' * 55}{number}": "1" for number in range(60)}
-    await provider.policy("default", limits={"cpu": "100"})
-    keys_ = [await provider.ask(f"pool{number}", cpu="1", **names) for number in range(16)]
-    await provider.ask("share", "shared", **names)
+    await granter.policy("default", limits={"cpu": "100"})
+    keys_ = [await granter.ask(f"pool{number}", cpu="1", **names) for number in range(16)]
+    await granter.ask("share", "shared", **names)
 
-    await provider.settle()
+    await granter.settle()
 
-    assert all([(await provider.answer(key))[0] == "Accepted" for key in keys_])
-    ledger = (await provider.tenant())["status"]["ledger"]
+    assert all([(await granter.answer(key))[0] == "Accepted" for key in keys_])
+    ledger = (await granter.tenant())["status"]["ledger"]
     booked = {name for entry in ledger["grants"] for name in entry["resources"]}
     assert "cpu" in booked
     assert booked.isdisjoint(names)
     assert len(objects.canonical(ledger)) < 400 * len(ledger["grants"])
 
 
-async def test_a_status_that_cannot_be_written_keeps_no_quota_open(provider: Provider) -> None:
+async def test_a_status_that_cannot_be_written_keeps_no_quota_open(granter: Provider) -> None:
     """X12: what protects goes first."""
-    spoiled = await provider.ask("spoiled", cpu="1")
-    cordoned = await provider.ask("cordoned", cpu="1")
-    await provider.settle()
-    await provider.cluster.patch_status(keys.RESOURCE_SLICE, spoiled, SPOILED)
+    spoiled = await granter.ask("spoiled", cpu="1")
+    cordoned = await granter.ask("cordoned", cpu="1")
+    await granter.settle()
+    await granter.cluster.patch_status(keys.RESOURCE_SLICE, spoiled, SPOILED)
     changes = {
         "metadata": {"annotations": {keys.CORDON: "true"}},
         "spec": {"resources": {"cpu": "2"}},
     }
-    await provider.cluster.patch(keys.RESOURCE_SLICE, cordoned, changes)
-    for key in (cordoned, await provider.ask("new", cpu="1")):
+    await granter.cluster.patch(keys.RESOURCE_SLICE, cordoned, changes)
+    for key in (cordoned, await granter.ask("new", cpu="1")):
         what = ("patch_status", str(keys.RESOURCE_SLICE), key)
-        provider.cluster.refuses[what] = InvalidError("too large")
+        granter.cluster.refuses[what] = InvalidError("too large")
 
     with pytest.RaisesGroup(InvalidError, InvalidError):
-        await provider.loop.reconcile(ALL)
+        await granter.loop.reconcile(ALL)
 
     for key in (spoiled, cordoned):
-        assert (await provider.quota(key) or {})["spec"]["cordoned"] is True
+        assert (await granter.quota(key) or {})["spec"]["cordoned"] is True
 
 
-async def test_slices_of_a_tenant_that_was_drained_come_back_unmarked(provider: Provider) -> None:
+async def test_slices_of_a_tenant_that_was_drained_come_back_unmarked(granter: Provider) -> None:
     """The drain of a tenant drains its slices, and takes them away."""
-    key = await provider.ask(cpu="1")
-    await provider.settle()
+    key = await granter.ask(cpu="1")
+    await granter.settle()
     marks = dict.fromkeys((keys.CORDON, keys.DRAIN), "true")
-    await provider.cluster.patch(keys.RESOURCE_SLICE, key, {"metadata": {"annotations": marks}})
-    await provider.settle()
-    await provider.condition("Drained")
-    await gone(provider, key)
+    await granter.cluster.patch(keys.RESOURCE_SLICE, key, {"metadata": {"annotations": marks}})
+    await granter.settle()
+    await granter.condition("Drained")
+    await gone(granter, key)
 
-    await provider.condition("Active")
-    await provider.ask(cpu="1")
-    await provider.settle()
+    await granter.condition("Active")
+    await granter.ask(cpu="1")
+    await granter.settle()
 
-    assert not objects.annotations(await provider.slice(key)).keys() & marks.keys()
-    assert (await provider.answer(key))[0] == "Accepted"
+    assert not objects.annotations(await granter.slice(key)).keys() & marks.keys()
+    assert (await granter.answer(key))[0] == "Accepted"
 
 
-async def test_what_is_kept_of_a_slice_goes_with_its_tenant(provider: Provider) -> None:
-    key = await provider.ask(cpu="1")
+async def test_what_is_kept_of_a_slice_goes_with_its_tenant(granter: Provider) -> None:
+    key = await granter.ask(cpu="1")
     changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
-    await provider.cluster.patch(keys.RESOURCE_SLICE, key, changes)
-    await provider.settle()
+    await granter.cluster.patch(keys.RESOURCE_SLICE, key, changes)
+    await granter.settle()
 
-    await gone(provider, key)
-    tenant = await provider.tenant()
-    await provider.cluster.delete(keys.TENANT, objects.key_of(tenant), uid=objects.uid(tenant))
-    await provider.settle()
-    await provider.add_tenant()
-    await provider.ask()
-    await provider.settle()
+    await gone(granter, key)
+    tenant = await granter.tenant()
+    await granter.cluster.delete(keys.TENANT, objects.key_of(tenant), uid=objects.uid(tenant))
+    await granter.settle()
+    await granter.add_tenant()
+    await granter.ask()
+    await granter.settle()
 
-    assert keys.CORDON not in objects.annotations(await provider.slice(key))
-    assert (await provider.answer(key))[0] == "Accepted"
+    assert keys.CORDON not in objects.annotations(await granter.slice(key))
+    assert (await granter.answer(key))[0] == "Accepted"
 
 
 # One ledger a tenant ------------------------------------------------------------------------------
 
 
-async def test_what_all_tenants_share_stays_small_whatever_they_ask_for(
-    provider: Provider,
-) -> None:
+async def test_what_all_tenants_share_stays_small_whatever_they_ask_for(granter: Provider) -> None:
     """X8: what is written for every division has no part that a tenant makes larger."""
-    await provider.policy("default", limits={"cpu": "1000"})
+    await granter.policy("default", limits={"cpu": "1000"})
     sizes = []
     for tenant in ("turin", "bari"):
-        await provider.add_tenant(tenant)
+        await granter.add_tenant(tenant)
         for number in range(8):
-            await provider.ask(f"pool{number}", tenant=tenant, cpu="1")
-        await provider.settle()
-        found = await there(provider.cluster, keys.PROVIDER_POLICY, Key("", "default"))
+            await granter.ask(f"pool{number}", tenant=tenant, cpu="1")
+        await granter.settle()
+        found = await there(granter.cluster, keys.PROVIDER_POLICY, Key("", "default"))
         sizes.append(found["status"].keys())
-        ledger = (await provider.tenant(tenant))["status"]["ledger"]
+        ledger = (await granter.tenant(tenant))["status"]["ledger"]
         assert [one["name"] for one in ledger["grants"]] == [f"pool{n}" for n in range(8)]
 
     assert sizes == [{"keeper", "round"}] * 2
 
 
-async def test_who_gets_less_costs_no_write_of_its_ledger(provider: Provider) -> None:
+async def test_who_gets_less_costs_no_write_of_its_ledger(granter: Provider) -> None:
     """What is free changes with each local pod, and all shares with it."""
     tenants = [f"t{number}" for number in range(5)]
     for tenant in tenants:
-        await provider.add_tenant(tenant)
-        await provider.ask(class_="shared", tenant=tenant)
-    await provider.settle()
+        await granter.add_tenant(tenant)
+        await granter.ask(class_="shared", tenant=tenant)
+    await granter.settle()
     statuses = []
 
     for cpus in ("50", "100", "40"):
-        before = len(provider.cluster.writes)
-        provider.free = resources.parse_resources({"cpu": cpus, "memory": "100Gi"})
-        await provider.settle()
-        written = [kind for _, kind, _ in provider.cluster.writes[before:]]
+        before = len(granter.cluster.writes)
+        granter.free = resources.parse_resources({"cpu": cpus, "memory": "100Gi"})
+        await granter.settle()
+        written = [kind for _, kind, _ in granter.cluster.writes[before:]]
         statuses.append(written.count(str(keys.RESOURCE_SLICE)))
         assert not {str(keys.TENANT), str(keys.PROVIDER_POLICY)} & {*written}
 
     assert statuses == [5, 5, 5]
-    await provider.add_tenant("new")
-    new = await provider.ask(class_="shared", tenant="new", cpu="1")
-    before = len(provider.cluster.writes)
-    await provider.settle()
-    booked = [key for _, kind, key in provider.cluster.writes[before:] if kind == str(keys.TENANT)]
+    await granter.add_tenant("new")
+    new = await granter.ask(class_="shared", tenant="new", cpu="1")
+    before = len(granter.cluster.writes)
+    await granter.settle()
+    booked = [key for _, kind, key in granter.cluster.writes[before:] if kind == str(keys.TENANT)]
     assert {key.namespace for key in booked} == {new.namespace}
-    assert (await provider.granted(new))["cpu"] == "1"
+    assert (await granter.granted(new))["cpu"] == "1"
 
 
-async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -> None:
+async def test_what_is_booked_has_no_other_loop_look_again(granter: Provider) -> None:
     """Else each division would ask for every Secret of every slice of its tenants."""
-    await provider.policy("default", limits={"cpu": "10"})
+    await granter.policy("default", limits={"cpu": "10"})
     where = keys.PROVIDER_POLICY, Key("", "default")
-    before = await provider.tenant(), await there(provider.cluster, *where)
-    key = await provider.ask(cpu="1")
-    await provider.settle()
-    after = await provider.tenant(), await there(provider.cluster, *where)
+    before = await granter.tenant(), await there(granter.cluster, *where)
+    key = await granter.ask(cpu="1")
+    await granter.settle()
+    after = await granter.tenant(), await there(granter.cluster, *where)
     heard = watches.but_booked()
 
     for old, new in zip(before, after, strict=True):
@@ -1024,33 +1006,33 @@ async def test_what_is_booked_has_no_other_loop_look_again(provider: Provider) -
         other = {**new, "spec": {**new["spec"], "tenantCondition": "Cordoned"}}
         for change in (Change(what, None, new), Change(what, old, other), Change(what, new, new)):
             assert list(heard(change)) == [what]
-    assert (await provider.granted(key))["cpu"] == "1"
+    assert (await granter.granted(key))["cpu"] == "1"
 
 
 async def test_a_ledger_that_cannot_be_written_holds_up_its_own_tenant_only(
-    provider: Provider,
+    granter: Provider,
 ) -> None:
-    await provider.policy("default", limits={"cpu": "10"})
-    old = await provider.ask("old", cpu="2")
-    await provider.settle()
-    what = ("patch_status", str(keys.TENANT), objects.key_of(await provider.tenant()))
-    provider.cluster.refuses[what] = InvalidError("too large")
-    new = await provider.ask("new", cpu="3")
+    await granter.policy("default", limits={"cpu": "10"})
+    old = await granter.ask("old", cpu="2")
+    await granter.settle()
+    what = ("patch_status", str(keys.TENANT), objects.key_of(await granter.tenant()))
+    granter.cluster.refuses[what] = InvalidError("too large")
+    new = await granter.ask("new", cpu="3")
     changes = {"metadata": {"annotations": {keys.CORDON: "true"}}}
-    await provider.cluster.patch(keys.RESOURCE_SLICE, old, changes)
-    await provider.add_tenant("naples")
-    other = await provider.ask(tenant="naples", cpu="4")
+    await granter.cluster.patch(keys.RESOURCE_SLICE, old, changes)
+    await granter.add_tenant("naples")
+    other = await granter.ask(tenant="naples", cpu="4")
 
     for _ in range(3):
         with pytest.raises(InvalidError, match="too large"):
-            await provider.settle()
+            await granter.settle()
 
-    assert (await provider.answer(new))[0] == ""
-    assert (await provider.quota(old) or {})["spec"]["cordoned"] is True
-    assert (await provider.granted(other))["cpu"] == "4"
-    provider.cluster.refuses.clear()
-    await provider.settle()
-    assert (await provider.granted(new))["cpu"] == "3"
+    assert (await granter.answer(new))[0] == ""
+    assert (await granter.quota(old) or {})["spec"]["cordoned"] is True
+    assert (await granter.granted(other))["cpu"] == "4"
+    granter.cluster.refuses.clear()
+    await granter.settle()
+    assert (await granter.granted(new))["cpu"] == "3"
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -1142,66 +1124,66 @@ class Halting(Ledger):
 
 
 async def test_the_ledger_of_all_tenants_is_moved_into_theirs_and_nothing_is_lost(
-    provider: Provider, tick: Tick
+    granter: Provider, tick: Tick
 ) -> None:
     """As a version before left it: a grant that may still be written, a slice that is away."""
-    await provider.add_tenant("naples")
-    asking = await provider.ask("asking", "shared", tenant="naples")
-    space = provider.space()
+    await granter.add_tenant("naples")
+    asking = await granter.ask("asking", "shared", tenant="naples")
+    space = granter.space()
     old = {
         "keeper": "of-before",
         "grants": [
             {
-                "namespace": space, "name": "late", "clusterID": f"{ROME}-{provider.unique}",
+                "namespace": space, "name": "late", "clusterID": f"{ROME}-{granter.unique}",
                 "class": "shared", "resources": {"cpu": "80"},
             },
         ],
         "cordoned": [{"namespace": space, "name": "away", "uid": "1", "cordoned": True}],
     }  # fmt: skip
-    await provider.policy("default")
+    await granter.policy("default")
     where = keys.PROVIDER_POLICY, Key("", "default")
-    await provider.cluster.patch_status(*where, old)
-    what = ("patch_status", str(keys.TENANT), objects.key_of(await provider.tenant()))
-    provider.cluster.refuses[what] = InvalidError("too large")
+    await granter.cluster.patch_status(*where, old)
+    what = ("patch_status", str(keys.TENANT), objects.key_of(await granter.tenant()))
+    granter.cluster.refuses[what] = InvalidError("too large")
 
     with pytest.raises(InvalidError, match="too large"):
-        await provider.settle()
+        await granter.settle()
 
-    kept = (await there(provider.cluster, *where))["status"]
+    kept = (await there(granter.cluster, *where))["status"]
     assert (kept["grants"], kept["cordoned"]) == (old["grants"], old["cordoned"])
-    assert (await provider.granted(asking))["cpu"] == "10", "all that is not given to the other"
+    assert (await granter.granted(asking))["cpu"] == "10", "all that is not given to the other"
 
-    provider.cluster.refuses.clear()
-    provider.loop = provider.elected()
-    await provider.settle()
+    granter.cluster.refuses.clear()
+    granter.loop = granter.elected()
+    await granter.settle()
 
-    assert (await there(provider.cluster, *where))["status"].keys() == {"keeper", "round"}
-    ledger = (await provider.tenant())["status"]["ledger"]
+    assert (await there(granter.cluster, *where))["status"].keys() == {"keeper", "round"}
+    ledger = (await granter.tenant())["status"]["ledger"]
     assert ledger["grants"] == [{"name": "late", "class": "shared", "resources": {"cpu": "80"}}]
     assert ledger["cordoned"] == [{"name": "away", "uid": "1", "cordoned": True}]
-    assert (await provider.granted(asking))["cpu"] == "10"
-    away = await provider.ask("away")
+    assert (await granter.granted(asking))["cpu"] == "10"
+    away = await granter.ask("away")
     tick.now += 60
-    await provider.settle()
-    assert objects.annotations(await provider.slice(away))[keys.CORDON] == "true"
-    assert (await provider.granted(asking))["cpu"] == "90"
-    assert "grants" not in (await provider.tenant())["status"]["ledger"]
+    await granter.settle()
+    assert objects.annotations(await granter.slice(away))[keys.CORDON] == "true"
+    assert (await granter.granted(asking))["cpu"] == "90"
+    assert "grants" not in (await granter.tenant())["status"]["ledger"]
 
 
 async def test_where_tenants_can_have_no_ledger_it_says_so_and_grants_nothing(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
+    granter: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CRD of an older version: its API server drops the field without a word."""
-    await provider.policy("default", limits={"cpu": "10"})
-    key = await provider.ask(cpu="1")
-    patch_status = provider.cluster.patch_status
+    await granter.policy("default", limits={"cpu": "10"})
+    key = await granter.ask(cpu="1")
+    patch_status = granter.cluster.patch_status
 
     async def pruned(kind: Kind, where: Key, status: Object, **of: Any) -> Object:
         known = {name: value for name, value in status.items() if name != "ledger"}
         return await patch_status(kind, where, known if kind == keys.TENANT else status, **of)
 
-    monkeypatch.setattr(provider.cluster, "patch_status", pruned)
+    monkeypatch.setattr(granter.cluster, "patch_status", pruned)
     with pytest.raises(InvalidError, match=r"status\.ledger: run liqoctl install"):
-        await provider.settle()
+        await granter.settle()
 
-    assert (await provider.answer(key))[0] == ""
+    assert (await granter.answer(key))[0] == ""

@@ -10,16 +10,18 @@ from apis import authentication, keys, objects
 from apis.authentication import AuthParams
 from apis.objects import Key, Object, named
 from certs import identity, pki
-from controllers import watches
+from controllers.authentication.identity import forge
 from controllers.authentication.identity.reconciler import (
     IdentityReconciler,
     SliceIdentityReconciler,
 )
 from controllers.authentication.nonce import NonceReconciler
 from controllers.authentication.renewal import LocalRenewReconciler, RemoteRenewReconciler
+from controllers.manager import Manager
 from kube import kubeconfig
 from kube.controller import Reconciler
-from tests.controllers.support import Ledger, Told, end, live_lister, settle, there
+from tests import factories
+from tests.controllers.support import Ledger, Told, end, make, manager_of, settle, there
 from tests.fakes import FakeCluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +33,7 @@ KEY = identity.new_key()
 CA = pki.new_ca("ca", now=NOW, lifetime=timedelta(days=10))
 
 
-def certificate(key: bytes = KEY, hours: int = 24, *, after: int = 0) -> bytes:
+def certificate(key: bytes = KEY, hours: int = 24, *, after: float = 0) -> bytes:
     """Return one that is signed ``after`` so many hours."""
     request = pki.new_csr(key, common_name="rome", organizations=["liqo.io"])
     now, lifetime = NOW + timedelta(hours=after), timedelta(hours=hours)
@@ -58,14 +60,19 @@ class Rome:
         return self
 
     def nonces(self) -> NonceReconciler:
-        events, dice = self.told.recorder, bytes
-        secrets = live_lister(self.cluster, watches.SECRETS)
-        return NonceReconciler(self.cluster, secrets, "rome", KEY, events, lambda: self.now, dice)
+        return NonceReconciler(self.manager(), bytes)
 
-    def identities(self, *replicated: Object) -> IdentityReconciler:
-        secrets = live_lister(self.cluster, watches.SECRETS)
-        events = self.told.recorder
-        return IdentityReconciler(self.cluster, secrets, KEY, events, lambda: replicated)
+    def identities(self) -> IdentityReconciler:
+        return IdentityReconciler(self.manager())
+
+    def manager(self, later: timedelta = timedelta()) -> Manager:
+        return manager_of(
+            self.cluster,
+            events=self.told.recorder,
+            clock=lambda: self.now + later,
+            cluster_id="rome",
+            private_key=KEY,
+        )
 
     async def settle(self, reconciler: Reconciler, key: Key) -> None:
         await settle(reconciler, key, self.cluster)
@@ -76,7 +83,7 @@ async def rome() -> Rome:
     return await Rome().prepare()
 
 
-def secret(name: str, label: str, **data: str) -> Object:
+def identity_secret(name: str, label: str, **data: str) -> Object:
     encoded = {field: base64.b64encode(text.encode()).decode() for field, text in data.items()}
     return named(keys.SECRET, Key(SPACE, name), metadata={"labels": {label: "true"}}, data=encoded)
 
@@ -90,7 +97,7 @@ async def read(rome: Rome, name: str, field: str) -> bytes:
 
 
 async def test_a_provider_fills_in_a_nonce_for_the_peer_of_the_namespace(rome: Rome) -> None:
-    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL))
+    await rome.fake.create(keys.SECRET, identity_secret("liqo-nonce", keys.NONCE_LABEL))
 
     await rome.settle(rome.nonces(), Key(SPACE, "liqo-nonce"))
 
@@ -100,8 +107,9 @@ async def test_a_provider_fills_in_a_nonce_for_the_peer_of_the_namespace(rome: R
 
 async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
     where = Key(SPACE, "liqo-nonce")
-    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL))
+    await rome.fake.create(keys.SECRET, identity_secret("liqo-nonce", keys.NONCE_LABEL))
     await rome.settle(rome.nonces(), where)
+    assert await rome.nonces().reconcile(where) == 600, "it looks again then"
     rome.now += timedelta(minutes=11)
 
     await rome.settle(rome.nonces(), where)
@@ -112,7 +120,7 @@ async def test_a_nonce_that_nobody_used_in_time_goes(rome: Rome) -> None:
 async def test_a_nonce_that_a_consumer_brought_with_an_end_of_its_own_goes(rome: Rome) -> None:
     where = Key(SPACE, "liqo-nonce")
     text = authentication.nonce_text("milan", "rome", bytes(32), NOW + timedelta(days=1))
-    await rome.fake.create(keys.SECRET, secret("liqo-nonce", keys.NONCE_LABEL, nonce=text))
+    await rome.fake.create(keys.SECRET, identity_secret("liqo-nonce", keys.NONCE_LABEL, nonce=text))
 
     await rome.settle(rome.nonces(), where)
 
@@ -122,7 +130,7 @@ async def test_a_nonce_that_a_consumer_brought_with_an_end_of_its_own_goes(rome:
 async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rome) -> None:
     text = authentication.nonce_text("rome", "milan", bytes(32), NOW)
     await rome.fake.create(
-        keys.SECRET, secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
+        keys.SECRET, identity_secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
     )
 
     await rome.settle(rome.nonces(), Key(SPACE, "liqo-signed-nonce"))
@@ -142,7 +150,7 @@ async def test_a_consumer_signs_the_nonce_of_the_peer_of_the_namespace(rome: Rom
 )
 async def test_what_is_no_nonce_for_it_is_not_signed(rome: Rome, text: str) -> None:
     await rome.fake.create(
-        keys.SECRET, secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
+        keys.SECRET, identity_secret("liqo-signed-nonce", keys.SIGNED_NONCE_LABEL, nonce=text)
     )
 
     await rome.settle(rome.nonces(), Key(SPACE, "liqo-signed-nonce"))
@@ -151,16 +159,9 @@ async def test_what_is_no_nonce_for_it_is_not_signed(rome: Rome, text: str) -> N
     assert rome.told.reasons == ["NonceNotSigned"]
 
 
-@pytest.mark.parametrize(
-    ("space", "name", "label"),
-    [
-        (SPACE, "other", keys.NONCE_LABEL),
-        (SPACE, "liqo-nonce", "other"),
-        ("default", "liqo-nonce", keys.NONCE_LABEL),
-    ],
-)
+@factories.cases("space, name, label")
 async def test_look_alikes_are_left_alone(rome: Rome, space: str, name: str, label: str) -> None:
-    made = secret(name, label)
+    made = identity_secret(name, label)
     made["metadata"]["namespace"] = space
     await rome.fake.create(keys.SECRET, made)
 
@@ -256,9 +257,14 @@ async def test_the_kubeconfig_stays_as_long_as_anything_is_to_be_withdrawn(rome:
     renew = named(keys.RENEW, CONTROL, metadata={"labels": labels})
     elsewhere = named(keys.RENEW, Key("other", "x"), metadata={"labels": labels})
 
-    await rome.settle(rome.identities(renew), CONTROL)
+    await rome.fake.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "other")))
+    for each in (renew, elsewhere):
+        await rome.fake.create(keys.RENEW, each)
+
+    await rome.settle(rome.identities(), CONTROL)
     stays = await rome.fake.get_live(keys.SECRET, SECRET)
-    await rome.settle(rome.identities(elsewhere), CONTROL)
+    await end(rome.fake, keys.RENEW, CONTROL)
+    await rome.settle(rome.identities(), CONTROL)
 
     assert stays is not None
     assert await rome.fake.get_live(keys.SECRET, SECRET) is None
@@ -291,7 +297,7 @@ async def put_slice(rome: Rome, found: Object) -> None:
 async def test_an_accepted_slice_has_an_identity_and_a_denied_one_has_none(rome: Rome) -> None:
     await rome.fake.create(keys.IDENTITY, control())
     await put_slice(rome, slice_())
-    reconciler = SliceIdentityReconciler(rome.cluster, rome.told.recorder)
+    reconciler = SliceIdentityReconciler(rome.manager())
     where = Key(SPACE, "resourceslice-pool")
 
     await rome.settle(reconciler, SLICE)
@@ -323,23 +329,22 @@ async def test_a_slice_leads_to_no_other_server_than_the_peering(
     await rome.fake.create(keys.IDENTITY, control())
     await put_slice(rome, slice_(params=params))
 
-    await rome.settle(SliceIdentityReconciler(rome.cluster, rome.told.recorder), SLICE)
+    await rome.settle(SliceIdentityReconciler(rome.manager()), SLICE)
 
     made = await there(rome.fake, keys.IDENTITY, Key(SPACE, "resourceslice-pool"))
     assert AuthParams.parse(made["spec"]["authParams"]) == PARAMS, "its certificate, our server"
     assert set(rome.told.reasons) == {"ServerChanged"}
+    assert f"({PARAMS.api_server!r}), which stays in use: " in forge.change(params, PARAMS)
 
 
 # Renewal ------------------------------------------------------------------------------------------
 
 
 def renewal(rome: Rome) -> LocalRenewReconciler:
-    return LocalRenewReconciler(
-        rome.cluster, "rome", KEY, rome.told.recorder, lambda: rome.now + timedelta(hours=2)
-    )
+    return LocalRenewReconciler(rome.manager(timedelta(hours=2)))
 
 
-async def answer(rome: Rome, params: AuthParams) -> None:
+async def answer_renewal(rome: Rome, params: AuthParams) -> None:
     await rome.fake.patch_status(keys.RENEW, CONTROL, {"authParams": params.shown()})
 
 
@@ -349,15 +354,16 @@ async def held(rome: Rome) -> AuthParams:
 
 
 async def test_a_later_certificate_is_taken_over_and_an_older_one_is_not(rome: Rome) -> None:
+    assert await renewal(rome).reconcile(CONTROL) is None, "nobody's"
     await rome.fake.create(keys.IDENTITY, control())
     await rome.settle(renewal(rome), CONTROL)
     renew = await there(rome.fake, keys.RENEW, CONTROL)
     later = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(hours=20, after=1))
 
-    await answer(rome, later)
+    await answer_renewal(rome, later)
     await rome.settle(renewal(rome), CONTROL)
     taken = await held(rome)
-    await answer(rome, PARAMS)
+    await answer_renewal(rome, PARAMS)
     await rome.settle(renewal(rome), CONTROL)
 
     assert objects.labels(renew)["liqo.io/remoteID"] == "milan"
@@ -376,12 +382,13 @@ async def test_a_certificate_for_another_key_is_told_and_keeps_no_honest_one_awa
     await rome.fake.create(keys.IDENTITY, control(bad) if is_held else control())
     await rome.settle(renewal(rome), CONTROL)
     if not is_held:
-        await answer(rome, bad)
+        await answer_renewal(rome, bad)
         await rome.settle(renewal(rome), CONTROL)
         assert await held(rome) == PARAMS
         assert set(rome.told.reasons) == {"InvalidAuthParams"}
+        assert await renewal(rome).reconcile(CONTROL) is None
 
-    await answer(rome, good)
+    await answer_renewal(rome, good)
     await rome.settle(renewal(rome), CONTROL)
 
     assert await held(rome) == good
@@ -392,17 +399,19 @@ async def test_a_certificate_that_begins_in_the_future_keeps_no_honest_one_away(
     rome: Rome, *, is_held: bool
 ) -> None:
     """All honest ones begin before it; an Identity may hold one from before this was checked."""
-    bad = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(after=100))
+    after = 100 if is_held else 3 + 10.1 / 60  # begins an hour before
+    bad = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(after=after))
     good = AuthParams(PARAMS.api_server, PARAMS.ca, certificate(after=1))
     await rome.fake.create(keys.IDENTITY, control(bad) if is_held else control())
     await rome.settle(renewal(rome), CONTROL)
     if not is_held:
-        await answer(rome, bad)
+        await answer_renewal(rome, bad)
         await rome.settle(renewal(rome), CONTROL)
         assert await held(rome) == PARAMS
         assert set(rome.told.reasons) == {"InvalidAuthParams"}
+        assert await renewal(rome).reconcile(CONTROL) == 600, "its time may come"
 
-    await answer(rome, good)
+    await answer_renewal(rome, good)
     await rome.settle(renewal(rome), CONTROL)
 
     assert await held(rome) == good
@@ -413,7 +422,7 @@ async def test_a_renewal_leads_to_no_other_server(rome: Rome, params: AuthParams
     await rome.fake.create(keys.IDENTITY, control())
     await rome.settle(renewal(rome), CONTROL)
     moved = AuthParams(params.api_server, params.ca, certificate(after=1), params.proxy_url)
-    await answer(rome, moved)
+    await answer_renewal(rome, moved)
 
     await rome.settle(renewal(rome), CONTROL)
 
@@ -429,11 +438,11 @@ async def test_an_authority_is_replaced_step_by_step(rome: Rome) -> None:
     await rome.settle(renewal(rome), CONTROL)
     for ca in (PARAMS.ca + new, new):
         said = AuthParams(PARAMS.api_server, ca, PARAMS.certificate)
-        await answer(rome, said)
+        await answer_renewal(rome, said)
         await rome.settle(renewal(rome), CONTROL)
         assert await held(rome) == said
 
-    await answer(rome, PARAMS)
+    await answer_renewal(rome, PARAMS)
     await rome.settle(renewal(rome), CONTROL)
     assert (await held(rome)).ca == new, "the one that is gone does not come back"
     assert set(rome.told.reasons) == {"ServerChanged"}
@@ -444,14 +453,14 @@ async def test_a_bundle_without_end_is_not_taken(rome: Rome) -> None:
     await rome.fake.create(keys.IDENTITY, control())
     await rome.settle(renewal(rome), CONTROL)
     many = PARAMS.ca + b"".join(each.certificate for each in more)
-    await answer(rome, AuthParams(PARAMS.api_server, many, PARAMS.certificate))
+    await answer_renewal(rome, AuthParams(PARAMS.api_server, many, PARAMS.certificate))
 
     await rome.settle(renewal(rome), CONTROL)
 
     assert await held(rome) == PARAMS
 
 
-def tenant(condition: str = "Active", cluster_id: str = "milan") -> Object:
+def tenant_of_milan(condition: str = "Active", cluster_id: str = "milan") -> Object:
     spec = {"clusterID": cluster_id, "tenantCondition": condition}
     status = {"authParams": PARAMS.shown()}
     return named(keys.TENANT, Key(SPACE, cluster_id), spec=spec, status=status)
@@ -460,11 +469,11 @@ def tenant(condition: str = "Active", cluster_id: str = "milan") -> Object:
 @pytest.mark.parametrize(
     ("found", "origin", "is_answered"),
     [
-        (tenant(), "milan", True),
-        (tenant("Cordoned"), "milan", True),
-        (tenant("Drained"), "milan", False),
-        (tenant(cluster_id="turin"), "milan", False),
-        (tenant(), "turin", False),
+        (tenant_of_milan(), "milan", True),
+        (tenant_of_milan("Cordoned"), "milan", True),
+        (tenant_of_milan("Drained"), "milan", False),
+        (tenant_of_milan(cluster_id="turin"), "milan", False),
+        (tenant_of_milan(), "turin", False),
     ],
 )
 async def test_a_renew_is_answered_by_the_tenant_of_its_namespace(
@@ -474,24 +483,15 @@ async def test_a_renew_is_answered_by_the_tenant_of_its_namespace(
     labels = {keys.REPLICATED: "true", keys.ORIGIN_ID: origin}
     where = Key(SPACE, "controlplane-rome")
     await rome.fake.create(keys.RENEW, named(keys.RENEW, where, metadata={"labels": labels}))
-    tenants = {objects.key_of(found): found}
+    await make(rome.fake, keys.TENANT, found, status=found["status"])
 
-    await rome.settle(RemoteRenewReconciler(rome.cluster, lambda: tenants), where)
+    await rome.settle(RemoteRenewReconciler(rome.manager()), where)
 
     renew = await there(rome.fake, keys.RENEW, where)
     assert ("status" in renew and bool(renew["status"].get("authParams"))) is is_answered
 
 
-@pytest.mark.parametrize(
-    ("condition", "origin", "ref", "is_answered"),
-    [
-        ("Active", "milan", {"name": "rome"}, True),
-        ("Drained", "milan", {"name": "rome"}, False),
-        ("Active", "turin", {"name": "rome"}, False),
-        ("Active", "milan", {"name": "other"}, False),
-        ("Active", "milan", None, False),
-    ],
-)
+@factories.cases("condition, origin, ref, is_answered")
 async def test_a_renew_of_a_slice_is_answered_by_the_slice(
     rome: Rome, condition: str, origin: str, ref: object, *, is_answered: bool
 ) -> None:
@@ -510,9 +510,10 @@ async def test_a_renew_of_a_slice_is_answered_by_the_slice(
         keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, asked, metadata=metadata)
     )
     await rome.fake.patch_status(keys.RESOURCE_SLICE, asked, {"authParams": of_slice})
-    tenants = {Key(SPACE, "milan"): tenant(condition)}
+    found = tenant_of_milan(condition)
+    await make(rome.fake, keys.TENANT, found, status=found["status"])
 
-    await rome.settle(RemoteRenewReconciler(rome.cluster, lambda: tenants), where)
+    await rome.settle(RemoteRenewReconciler(rome.manager()), where)
 
     renew = await there(rome.fake, keys.RENEW, where)
     shown = (renew.get("status") or {}).get("authParams")

@@ -17,14 +17,13 @@ from controllers.offloading.storage.reconciler import (
     PlaceholderReconciler,
     SlimClaim,
     StorageReconciler,
-    controller,
 )
 from kube import errors
 from kube.cluster import Cluster, Selection
 from kube.slim import Partial
-from tests.controllers.storages import ASKED, HERE, bind, claim, world
-from tests.controllers.support import Ledger, Told, live_lister, local_map, offloading
-from tests.controllers.whole import controlling
+from tests.controllers.storages import ASKED, HERE, bind_volume, our_claim, providing, storage
+from tests.controllers.support import Ledger, Told, defaulted, local_map, manager_of
+from tests.controllers.whole import controlling, together
 from tests.kube.running import until_so
 
 KIND = keys.PERSISTENT_VOLUME_CLAIM
@@ -37,8 +36,8 @@ async def real_claims(cluster: Cluster, namespace: str) -> list[Key]:
 
 def loops(cluster: Cluster) -> tuple[StorageReconciler, LeftClaimReconciler, Told]:
     told = Told(cluster)
-    made = StorageReconciler(cluster, events=told.recorder, real_class="fast")
-    return made, LeftClaimReconciler(cluster), told
+    made = providing(cluster, told)
+    return made, LeftClaimReconciler(manager_of(cluster)), told
 
 
 async def test_claims_that_are_made_and_deleted_again_leave_nothing(
@@ -52,7 +51,7 @@ async def test_claims_that_are_made_and_deleted_again_leave_nothing(
     made, left, _ = loops(cluster)
     where = Key(namespace, name)
     for _ in range(3):
-        asked = claim({**ASKED, keys.SELECTED_NODE: node})
+        asked = our_claim({**ASKED, keys.SELECTED_NODE: node})
         asked["metadata"] |= {"namespace": namespace, "name": name}
         virtual = await cluster.create(KIND, asked)
         await made.reconcile(where)
@@ -83,11 +82,11 @@ async def _without_finalizers(cluster: Cluster, key: Key) -> None:
 
 
 async def test_a_namesake_is_another_claim() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     provided, left, _ = loops(cluster)
     await provided.reconcile(HERE)
     await cluster.delete(KIND, HERE, uid=objects.uid(made))
-    await cluster.create(KIND, claim())
+    await cluster.create(KIND, our_claim())
 
     await left.reconcile(forge.real_key(made))
 
@@ -96,7 +95,7 @@ async def test_a_namesake_is_another_claim() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 async def test_one_of_an_earlier_version_is_found_by_its_uid(kept: int) -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     provided, left, _ = loops(cluster)
     await provided.reconcile(HERE)
     real = forge.real_key(made)
@@ -111,11 +110,11 @@ async def test_one_of_an_earlier_version_is_found_by_its_uid(kept: int) -> None:
 
 
 async def test_the_data_of_a_volume_that_is_retained_stays_and_counts_against_nobody() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     provided, left, told = loops(cluster)
     real = forge.real_key(made)
     await provided.reconcile(HERE)
-    await bind(cluster, real)
+    await bind_volume(cluster, real)
     await provided.reconcile(HERE)
     volume = forge.volume_key(made)
     retain = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
@@ -124,21 +123,21 @@ async def test_the_data_of_a_volume_that_is_retained_stays_and_counts_against_no
     await cluster.delete(KIND, HERE, uid=objects.uid(made))
 
     await left.reconcile(real)
-    await LeftVolumeReconciler(cluster).reconcile(volume)
+    await LeftVolumeReconciler(manager_of(cluster)).reconcile(volume)
     assert await cluster.get(KIND, real)
 
-    again = await cluster.create(KIND, claim())
+    again = await cluster.create(KIND, our_claim())
     assert await provided.reconcile(HERE) is None
     assert await cluster.get(KIND, forge.real_key(again))
     assert "TooManyRealClaims" not in told.reasons
 
 
 async def test_what_we_did_not_make_stays() -> None:
-    cluster, _ = await world(claim())
+    cluster, _ = await storage(our_claim())
     theirs = Key("liqo-storage", "somebodys")
     await cluster.create(KIND, named(KIND, theirs, spec={}))
 
-    await LeftClaimReconciler(cluster).reconcile(theirs)
+    await LeftClaimReconciler(manager_of(cluster)).reconcile(theirs)
 
     assert await cluster.get(KIND, theirs)
 
@@ -156,23 +155,23 @@ class _Stale(Ledger):
 
 async def test_a_claim_that_went_meanwhile_gets_no_real_one() -> None:
     """Caches are behind: what is created is for the claim that the server has now."""
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     stale = _Stale(cluster, made)
     await cluster.delete(KIND, HERE, uid=objects.uid(made))
 
     assert await loops(stale)[0].reconcile(HERE) is None
-    await cluster.create(KIND, claim())  # a namesake
+    await cluster.create(KIND, our_claim())  # a namesake
     assert await loops(stale)[0].reconcile(HERE) is None
 
     assert stale.writes == []
 
 
 async def test_a_namespace_has_no_more_real_claims_than_virtual_ones() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     provided, left, told = loops(cluster)
     await provided.reconcile(HERE)
     await cluster.delete(KIND, HERE, uid=objects.uid(made))
-    again = await cluster.create(KIND, claim())
+    again = await cluster.create(KIND, our_claim())
 
     assert await provided.reconcile(HERE) == SOURCE_RETRY_S
     assert await cluster.get(KIND, forge.real_key(again)) is None
@@ -184,7 +183,7 @@ async def test_a_namespace_has_no_more_real_claims_than_virtual_ones() -> None:
 
 
 def test_a_cache_keeps_little_of_a_large_claim() -> None:
-    large = claim({**ASKED, "note": "x" * 250_000, keys.SELECTED_NODE: "n" * 200_000})
+    large = our_claim({**ASKED, "note": "x" * 250_000, keys.SELECTED_NODE: "n" * 200_000})
     large["spec"]["selector"] = {"matchLabels": {"a": "x" * 100_000}}
     large["spec"]["volumeName"] = "v" * 100_000
 
@@ -203,7 +202,7 @@ def test_only_the_amount_of_storage_is_told() -> None:
 
 
 async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left_later() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     label = {keys.VIRTUAL_CLAIM_NAMESPACE: "foo", keys.VIRTUAL_CLAIM_NAME: "gone"}
     old = named(KIND, Key("liqo-storage", "a-uid"), metadata={"labels": label}, spec={})
     await cluster.create(KIND, old)
@@ -211,7 +210,9 @@ async def test_the_loops_remove_what_was_left_before_they_began_and_what_is_left
     async def are(*wanted: Key) -> bool:
         return await real_claims(cluster, "foo") == [*wanted]
 
-    async with controlling(cluster, controller):
+    async with controlling(
+        cluster, together(StorageReconciler, LeftVolumeReconciler, LeftClaimReconciler)
+    ):
         await until_so(lambda: are(forge.real_key(made)), "the one that is needed is there")
         await cluster.delete(KIND, HERE, uid=objects.uid(made))
         await until_so(are, "none is there")
@@ -224,7 +225,7 @@ async def placeholder(cluster: Cluster, namespace: str, policy: str, *, bound: b
     """Make what a reflector leaves: a volume for a claim of ``namespace``, which may have gone."""
     uid = "gone"
     if bound:
-        asked = claim(storageClassName="liqo", volumeName=f"pvc-{namespace}")
+        asked = our_claim(storageClassName="liqo", volumeName=f"pvc-{namespace}")
         asked["metadata"]["namespace"] = namespace
         uid = objects.uid(await cluster.create(KIND, asked))
     where = Key("", f"pvc-{namespace}")
@@ -248,8 +249,7 @@ async def placeholder(cluster: Cluster, namespace: str, policy: str, *, bound: b
 
 def placeholders(cluster: Cluster) -> tuple[PlaceholderReconciler, Told]:
     told = Told(cluster)
-    maps = live_lister(cluster, Selection(keys.NAMESPACE_MAP, Object))
-    return PlaceholderReconciler(cluster, maps=maps, events=told.recorder), told
+    return PlaceholderReconciler(manager_of(cluster, events=told.recorder)), told
 
 
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
@@ -297,7 +297,7 @@ async def test_a_map_that_was_made_again_takes_no_volume_along(
     where = await placeholder(cluster, namespace, "Delete", bound=True)
     reconciler, _ = placeholders(cluster)
     await cluster.create(keys.NAMESPACE_MAP, local_map(namespace, "milan"))
-    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(namespace))
+    await cluster.create(keys.NAMESPACE_OFFLOADING, defaulted(namespace))
     said = {"OffloadingRequired": required, **({"Ready": ready} if ready else {})}
     conditions = [
         {"type": name, "status": status, "lastTransitionTime": "2025-01-31T12:00:00Z"}

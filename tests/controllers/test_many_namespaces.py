@@ -5,7 +5,6 @@ the seconds are printed, never judged.
 """
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,14 +20,14 @@ from kube.cluster import Cluster, Selection
 from kube.informer import Informer
 from sandbox import controlplane
 from tests import factories
-from tests.conftest import install_crds
-from tests.controllers.managing import AT_FIRST, Manager, install_rights, managing, peer
-from tests.controllers.support import offloading
+from tests.conftest import install_crds, size_of
+from tests.controllers.managing import AT_FIRST, Manager, install_rights, managing, set_up_peer
+from tests.controllers.support import defaulted
 from tests.kube.running import running
 
 pytestmark = pytest.mark.cluster
 
-COUNT: Final = int(os.environ.get("PYLIQO_TEST_NAMESPACES", "8"))
+COUNT: Final = size_of("PYLIQO_TEST_NAMESPACES", 8, 990)
 GONE: Final = max(5, COUNT // 10)
 WITHIN_S: Final = 1200.0
 
@@ -46,7 +45,7 @@ class Consumer:
         began, names = time.monotonic(), list(names)
         for name in names:
             await self.cluster.create(keys.NAMESPACE, factories.namespace(name))
-            await self.cluster.create(keys.NAMESPACE_OFFLOADING, offloading(name))
+            await self.cluster.create(keys.NAMESPACE_OFFLOADING, defaulted(name))
         return await self._all(names, self._is_ready, began, "Ready")
 
     async def delete(self, names: Iterable[str]) -> float:
@@ -98,7 +97,7 @@ async def test_one_more_of_many_costs_what_the_first_did(tmp_path: Path) -> None
                 running(consumer.namespaces.run(cluster)),
                 managing(cluster, "many", plane, tmp_path) as manager,
             ):
-                await peer(cluster, "many", plane.kubeconfig)
+                await set_up_peer(cluster, "many", plane.kubeconfig)
                 first = await _cost(manager, consumer, "first")
                 names = [f"shop-{number}" for number in range(COUNT)]
                 say(f"{COUNT} namespaces Ready", await consumer.offload(names))

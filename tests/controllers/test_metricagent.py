@@ -1,14 +1,22 @@
 """metrics.liqo.io: only through the API server, and of each cluster's own pods only (A21)."""
 
+import asyncio
 import base64
+import contextlib
 import datetime as dt
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeAlias
 
 import aiohttp
+import msgspec
 import pytest
+from aiohttp import web
 
 from apis import authentication, keys
 from apis.objects import Key, Object
@@ -16,13 +24,19 @@ from certs import listener, pki
 from certs.listener import Server
 from controllers.granting.metricsapi import forge as metricsapi
 from controllers.metricagent import forge
+from controllers.metricagent.forge import KubeletNode, KubeletSamples
 from controllers.metricagent.server import (
     MOST_AUTHORITIES,
     Agent,
     AgentCertificateReconciler,
     FrontProxy,
+    Kubelets,
+    KubeletsSay,
     application,
 )
+from kube import errors
+from kube.client import ClusterClient
+from kube.credentials import Access
 from tests import flood
 from tests.fakes import FakeCluster
 
@@ -104,9 +118,11 @@ async def rig() -> AsyncIterator[Rig]:
     )
     found: list[Rig] = []
 
-    async def say(path: str) -> list[str]:
+    async def say(path: str) -> KubeletsSay:
         found[0].asked.append(path)
-        return [TEXT]
+        samples = KubeletSamples({"shop-rome", "shop-turin"})
+        samples.read(TEXT)
+        return KubeletsSay(samples.end())
 
     namespaces = [twin("shop-rome", "shop", "rome"), twin("shop-turin", "shop", "turin")]
     agent = Agent(lambda: front, lambda: namespaces, lambda: PODS, say)
@@ -180,9 +196,11 @@ def test_virtual_nodes_are_not_asked() -> None:
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
     }
     virtual: Mapping[str, str] = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
-    assert forge.address({"metadata": {}, "status": status}) == ("10.0.0.1", 10250)
-    assert forge.address({"metadata": {"labels": virtual}, "status": status}) is None
-    assert forge.address({"metadata": {}, "status": {}}) is None
+    found = (
+        forge.address(msgspec.convert({"metadata": metadata, "status": status}, KubeletNode))
+        for metadata, status in (({}, status), ({"labels": virtual}, status), ({}, {}))
+    )
+    assert list(found) == [("10.0.0.1", 10250), None, None]
 
 
 async def test_the_api_server_is_told_of_a_new_authority_before_it_is_used() -> None:
@@ -213,7 +231,7 @@ async def test_authorities_of_replicas_that_are_gone_are_bounded_and_nobody_lose
     cluster = await with_api_service()
     lives = Replica(cluster)
     await lives.look()
-    for _ in range(20):
+    for _ in range(MOST_AUTHORITIES):
         await Replica(cluster).look()
     assert not await is_trusted(cluster, lives.served[0])
     await lives.look()
@@ -287,7 +305,7 @@ async def is_trusted(cluster: FakeCluster, leaf: bytes) -> bool:
 
 
 async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
-    async with flood.held(rig.server.port):
+    async with flood.held_connections(rig.server.port):
         assert (await rig.get(keys.METRICS_ROOT, []))[0] == 200
 
 
@@ -307,3 +325,170 @@ async def test_no_request_makes_it_fail(
 
     assert found >= ({200, 400, 403, 404, 405} if is_api_server else {400, 401})
     assert (await rig.get(keys.METRICS_ROOT, []))[0] == 200
+
+
+# What kubelets say: their texts are read as they arrive, and of them little is kept.
+
+
+MIB: Final = 2**20
+SPACES: Final = [twin("shop-rome", "shop", "rome"), twin("shop-turin", "shop", "turin")]
+ALL_PODS: Final = {Key(name, f"web-{pod}") for pod in range(60) for name in ("shop-rome", "other")}
+Say: TypeAlias = Callable[[], Iterator[str]]
+
+
+def cadvisor() -> Iterator[str]:
+    """Yield 5 MB that a kubelet says of 60 pods, of which each tenth is a consumer's."""
+    for number in range(250):
+        name = f"container_metric_{number}_total"
+        yield f"# HELP {name} What a container uses\n# TYPE {name} counter\n"
+        for pod in range(60):
+            namespace = "other" if pod % 10 else "shop-rome"
+            yield (
+                f'{name}{{container="main",id="/kubepods.slice/pod{pod:0200}.slice",'
+                f'namespace="{namespace}",pod="web-{pod}"}} {number} 1633253809720\n'
+            )
+
+
+@dataclass
+class Asked:
+    """Kubelets on ports of this machine, who is asked by them, and how often."""
+
+    kubelets: Kubelets
+    requests: Counter[str]
+
+    async def told(self, path: str, consumer: str, pods: Collection[Key] = ALL_PODS) -> str:
+        said = await self.kubelets.say(path)
+        told = await said.told(consumer, forge.twins(SPACES, consumer), pods)
+        return "".join(map(forge.inflated, told))
+
+
+@contextlib.asynccontextmanager
+async def kubelets(*texts: Say) -> AsyncIterator[Asked]:
+    requests: Counter[str] = Counter()
+    ca = pki.new_ca("kubelets", now=now(), lifetime=DAY)
+    pair = pki.issue(ca, common_name="k", ips=["127.0.0.1"], server=True, now=now(), lifetime=DAY)
+
+    async def serve(say: Say) -> Server:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            requests[request.path] += 1
+            response = web.StreamResponse()
+            await response.prepare(request)
+            said = say()
+            while several := "".join(islice(said, 10)):
+                await response.write(several.encode())
+                await asyncio.sleep(0)  # whoever hung up is noticed
+            return response
+
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        server = Server(app, 0, "127.0.0.1")
+        await server.trust("")
+        await server.certify(pair)
+        return server
+
+    def node(server: Server) -> KubeletNode:
+        endpoint = {"kubeletEndpoint": {"Port": server.port}}
+        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+        status = {"addresses": addresses, "daemonEndpoints": endpoint}
+        return msgspec.convert({"metadata": {}, "status": status}, KubeletNode)
+
+    servers = [await serve(say) for say in texts]
+    nodes = [node(server) for server in servers]
+    own = ClusterClient(Access("https://127.0.0.1:1", None, "Bearer x"), user_agent="tests")
+    tls = ssl.create_default_context(cadata=ca.certificate.decode())
+    yield Asked(Kubelets(own, lambda: nodes, lambda: SPACES, tls, ask_s=120), requests)
+    for server in servers:
+        await server.close()
+    await own.close()
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[Callable[[], tuple[int, int]]]:
+    """Yield what returns the bytes that were taken since: those kept, and at most."""
+    tracemalloc.start()
+    try:
+        yield tracemalloc.get_traced_memory
+    finally:
+        tracemalloc.stop()
+
+
+async def test_of_what_kubelets_say_only_samples_of_consumers_are_kept() -> None:
+    """D8: six kubelets say 30 MB, a tenth of what 60 do."""
+    async with kubelets(*[cadvisor] * 6) as asked:
+        with traced() as memory:
+            told = await asked.told("/metrics/cadvisor", "rome")
+            kept, peak = memory()
+    assert told.count("# TYPE") == 250
+    assert told.count('namespace="shop"') == told.count('pod="') == 6 * 6 * 250
+    assert kept - len(told) < MIB
+    assert peak < 8 * MIB
+
+
+async def test_kubelets_are_asked_once_for_all_consumers_and_each_is_told_the_same() -> None:
+    async with kubelets(lambda: iter([TEXT])) as asked:
+        for consumer in ("rome", "turin"):
+            assert 'pod="web"' in await asked.told("/metrics", consumer, PODS)
+        said = await asked.kubelets.say("/metrics")
+        first, second = [await said.told("rome", {}, PODS) for _ in range(2)]
+        assert first is second
+        assert await asked.told("/metrics/probes", "rome", PODS)
+    assert asked.requests == {"/metrics": 1, "/metrics/probes": 1}
+
+
+@pytest.mark.parametrize("line", ["x" * 1000, "#", 'up{namespace="shop-rome"} 1\n', "\xff"])
+async def test_a_text_that_does_not_end_is_left_out_and_takes_no_room(line: str) -> None:
+    sent = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal sent
+        while sent < 200 * MIB:
+            sent += 2**14
+            yield line * (2**14 // len(line))
+
+    async with kubelets(endless, lambda: iter([TEXT])) as asked:
+        with traced() as memory:
+            told = await asked.told("/metrics", "rome", PODS)
+            _, peak = memory()
+    assert told.count("\n") == 4
+    assert sent < 64 * MIB
+    assert peak < 16 * MIB
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_a_text_is_read_in_whatever_parts_it_arrives(size: int) -> None:
+    long = 'up{a="' + "\u20ac" * 100_000 + '",namespace="shop-rome",pod="web"} 1\n'
+    parts = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
+    async with kubelets(lambda: iter([long, *parts, long, TEXT])) as asked:
+        told = await asked.told("/metrics", "rome", PODS)
+    assert [line.split("{")[0] for line in told.splitlines()] == [
+        "# TYPE container_memory_working_set_bytes gauge",
+        *["container_memory_working_set_bytes"] * 2,
+        "# TYPE kubelet_volume_stats_used_bytes gauge",
+        *["kubelet_volume_stats_used_bytes"] * 2,
+    ]
+
+
+def test_a_metric_of_many_samples_stays_one() -> None:
+    lines = "".join(
+        f'seconds_bucket{{le="{number}",namespace="shop-rome",pod="web"}} 1\n'
+        for number in range(10_000)
+    )
+    samples = KubeletSamples({"shop-rome"})
+    samples.read(f"# TYPE seconds histogram\n{lines}")
+    (texts,) = samples.end().values()
+    found = forge.ConsumerSamples({"shop-rome": "shop"}, PODS)
+    for text in texts:
+        found.read(forge.inflated(text))
+    (told,) = found.texts()
+    assert len(texts) > 1
+    assert hash(told) == hash("# TYPE seconds histogram\n" + lines.replace("shop-rome", "shop"))
+
+
+async def test_what_no_virtual_kubelet_takes_is_not_gathered() -> None:
+    samples = KubeletSamples({"shop-rome"})
+    samples.read(TEXT)
+    said = KubeletsSay(samples.end(), most=10)
+    for _ in range(2):
+        with pytest.raises(errors.LargerError, match="rome"):
+            await said.told("rome", {"shop-rome": "shop"}, PODS)
+    assert await said.told("turin", {"shop-turin": "shop"}, PODS) == []

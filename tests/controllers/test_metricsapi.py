@@ -11,12 +11,12 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from controllers.granting.metricsapi import forge
 from controllers.granting.metricsapi.forge import Do, MetricsServiceState
-from controllers.granting.metricsapi.reconciler import MetricsApiReconciler, controller
+from controllers.granting.metricsapi.reconciler import MetricsApiReconciler
 from kube import client, clock, informer
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests.controllers import whole
-from tests.controllers.support import Told, end, ensure_namespace
+from tests.controllers.support import Told, end, ensure_namespace, manager_of
 from tests.manifests import documents
 
 NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -148,13 +148,10 @@ async def server(own_plane: Plane) -> AsyncIterator[ClusterClient]:
 
 
 @pytest.mark.cluster
-async def test_a_server_that_reaches_nobody_gets_its_namespaces_back(
-    server: ClusterClient,
-) -> None:
+async def test_a_server_that_reaches_nobody_gets_its_namespaces_back(server: ClusterClient) -> None:
     told, later = Told(server), timedelta()
-    reconciler = MetricsApiReconciler(
-        server, told.recorder, lambda: clock.now() + later, keys.LIQO_NAMESPACE
-    )
+    manager = manager_of(server, events=told.recorder, clock=lambda: clock.now() + later)
+    reconciler = MetricsApiReconciler(manager)
     await until_judged(server)
     wait = await reconciler.reconcile(AGENT)
     assert wait is not None
@@ -183,7 +180,7 @@ async def test_the_loop_looks_when_an_agent_becomes_ready(server: ClusterClient)
     await server.delete(keys.API_SERVICE, keys.METRICS_API, uid=objects.uid(found))
     marked = {"metadata": {"annotations": {keys.METRICS_API_AFTER: objects.timestamp(clock.now())}}}
     await server.patch(keys.CONFIG_MAP, CLUSTER_ID, marked)
-    async with whole.controlling(server, controller), asyncio.timeout(60):
+    async with whole.controlling(server, MetricsApiReconciler.setup), asyncio.timeout(60):
         status = {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}
         await server.patch_status(keys.DEPLOYMENT, AGENT, status)
         await informer.until(

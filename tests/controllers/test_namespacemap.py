@@ -2,8 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -15,21 +14,20 @@ from apis.authentication import Binding
 from apis.objects import Key, Kind, Meta, Object
 from controllers import watches
 from controllers.offloading.namespacemap import forge, reconciler
-from controllers.offloading.namespacemap.reconciler import (
-    NamespaceMapListers,
-    NamespaceMapReconciler,
-)
+from controllers.offloading.namespacemap.reconciler import NamespaceMapReconciler
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, NotReachableError
 from kube.ratelimit import LargeWriteLimit
 from tests import factories
 from tests.controllers.support import (
+    Known,
     Ledger,
     Told,
+    bindings_known,
     end,
-    live_lister,
     make,
+    manager_of,
     replica_map,
     settle,
     there,
@@ -50,25 +48,13 @@ class Milan:
     def __post_init__(self) -> None:
         self.told = Told(self.cluster)
         self.bindings: list[tuple[Kind, Binding]] = []
-        self.reconciler = NamespaceMapReconciler(
-            self.cluster,
-            self.observed(),
-            account=ACCOUNT,
-            events=self.told.recorder,
-            pace=LargeWriteLimit(itertools.count().__next__),  # seconds pass at each look
-        )
+        self.reconciler = self.elected()
 
-    def observed(self) -> NamespaceMapListers:
-        def of(kind: Kind, labels: str = "") -> watches.Lister:
-            return live_lister(self.cluster, Selection(kind, Object, labels=labels))
-
-        return NamespaceMapListers(
-            of(keys.NAMESPACE, keys.REMOTE_CLUSTER_ID),
-            of(keys.ROLE_BINDING, keys.REMOTE_CLUSTER_ID),
-            of(keys.PROVIDER_POLICY),
-            of(keys.TENANT),
-            lambda: self.bindings,
-        )
+    def elected(self, step: int = 1, known: Known | None = None) -> NamespaceMapReconciler:
+        """Return one that remembers nothing; so many seconds pass at each look."""
+        seen = {**bindings_known(lambda: self.bindings), **(known or {})}
+        manager = manager_of(self.cluster, events=self.told.recorder, known=seen)
+        return NamespaceMapReconciler(manager, LargeWriteLimit(itertools.count(step=step).__next__))
 
     async def limit(self, **twins: object) -> None:
         await self.policy(remoteNamespaces=twins)
@@ -419,23 +405,8 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
     """Sixteen at once, while no cache has seen what the others made."""
     milan = await tenant_of(fake, "rome")
     await milan.limit(max=1)
-    behind = await milan.observed().namespaces()
-
-    async def nothing_new() -> Mapping[Key, Object]:
-        return behind
-
-    observed = replace(milan.observed(), namespaces=nothing_new)
-
-    def process(observed: NamespaceMapListers) -> NamespaceMapReconciler:
-        return NamespaceMapReconciler(
-            milan.cluster,
-            observed,
-            account=ACCOUNT,
-            events=milan.told.recorder,
-            pace=LargeWriteLimit(itertools.count(step=60).__next__),
-        )
-
-    loop = process(observed)
+    behind = (await fake.list(watches.PEER_NAMESPACES)).items
+    loop = milan.elected(60, {watches.PEER_NAMESPACES: lambda: behind})
     maps = [
         replica_map(milan.tenant, f"m{number}", "rome", {"a": f"a{number}-rome"})
         for number in range(16)
@@ -456,7 +427,7 @@ async def test_the_maps_of_a_tenant_share_its_room(fake: FakeCluster) -> None:
     for one in maps:
         await loop.reconcile(objects.key_of(one))
     assert len(twins()) == 1, "what one gave back another has"
-    restarted = process(milan.observed())
+    restarted = milan.elected(60)
     for one in maps:
         await restarted.reconcile(objects.key_of(one))
     assert len(twins()) == 1
@@ -667,11 +638,14 @@ async def test_a_namespace_that_appears_meanwhile_gets_no_binding(
     milan.cluster = Racing(cluster)
     milan.cluster.intruder = f"foo-{namespace}"
     milan = Milan(milan.cluster, milan.tenant, milan.unique)
+    await milan.limit(max=1)
 
     await milan.ask(foo=f"foo-{namespace}")
+    await milan.ask(bar=f"bar-{namespace}")
 
     assert not await milan.is_bound(f"foo-{namespace}")
     assert (await milan.entry("foo"))["reason"] == "Conflict"
+    assert (await milan.entry("bar"))["phase"] == "Accepted", "the other takes no room"
 
 
 class Replacing(Ledger):

@@ -3,25 +3,31 @@
 import contextlib
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object
-from kube.cluster import Cluster
+from controllers.manager import Controller
+from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
+from controllers.offloading.placement.reconciler import PlacementReconciler
+from kube.cluster import Cluster, Listing, Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, InvalidError, KubeError, NotReachableError
+from kube.informer import Change
 from tests import factories
+from tests.controllers import whole
 from tests.controllers.rome import Rome
 from tests.controllers.support import (
     Ledger,
+    T,
     Told,
+    defaulted,
     end,
     ensure_namespace,
     local_map,
     make,
-    offloading,
     there,
     virtual_node,
 )
@@ -253,7 +259,7 @@ async def test_nothing_is_written_twice_while_the_cache_is_behind() -> None:
     await ensure_namespace(cluster, "shop")
     rome = Rome(cluster, "shop", "liqo-tenant-shop", Told(cluster))
     await rome.peer("milan")
-    await cluster.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+    await cluster.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
 
     await cluster.keep(rome.key)
     for _ in range(3):
@@ -271,6 +277,36 @@ async def test_nothing_is_written_twice_while_the_cache_is_behind() -> None:
         await rome.reconciler.reconcile(rome.key)
     assert cluster.written() == ["patch"]  # its end, which no status has to announce
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
+
+
+class Stale(Ledger):
+    """A cache that does not show yet how maps are answered."""
+
+    async def list(self, of: Selection[T]) -> Listing[T]:
+        found = await super().list(of)
+        if of.kind != keys.NAMESPACE_MAP:
+            return found
+        maps = {key: {**cast("Object", one), "status": {}} for key, one in found.items.items()}
+        return Listing(cast("dict[Key, T]", maps), found.version)
+
+
+async def test_rights_stay_where_only_the_cache_does_not_show_the_twin() -> None:
+    cluster = Stale(FakeCluster())
+    await ensure_namespace(cluster, "shop")
+    rome = Rome(cluster, "shop", "liqo-tenant-shop", Told(cluster))
+    await rome.peer("milan")
+    await rome.offload()
+    await rome.answer("milan", "Accepted")
+    changes: Object = {"spec": {"clusterSelector": {"nodeSelectorTerms": [{}]}}}
+
+    await cluster.patch(keys.NAMESPACE_OFFLOADING, rome.key, changes)
+    await rome.settle()
+    while_it_is_there = await rome.bound()
+    await rome.answer("milan", None)
+    await rome.settle()
+
+    assert len(while_it_is_there) == 1
+    assert await rome.bound() == []
 
 
 async def test_a_label_that_a_user_set_goes_with_the_offloading(rome: Rome) -> None:
@@ -321,6 +357,8 @@ async def test_a_label_whose_offloading_never_came_is_taken_back_later(rome: Rom
     assert again == 10
     assert meanwhile == "true"
     assert await rome.label() is None
+    found = await there(rome.cluster, keys.NAMESPACE, Key("", rome.namespace))
+    assert keys.SCHEDULING_ENABLED_BY not in objects.annotations(found)
 
 
 @pytest.mark.parametrize("operator", ["In", "Gt"])
@@ -344,7 +382,7 @@ async def test_one_map_that_cannot_be_written_does_not_stop_the_next() -> None:
     rome = Rome(Ledger(fake), "foo", "tenant", Told(fake))
     await rome.peer("milan")
     await rome.peer("turin")
-    await make(fake, keys.NAMESPACE_OFFLOADING, offloading("foo"))
+    await make(fake, keys.NAMESPACE_OFFLOADING, defaulted("foo"))
     fake.fail("patch", NotReachableError("no answer"), kind=keys.NAMESPACE_MAP)
 
     with pytest.raises(NotReachableError):
@@ -369,7 +407,7 @@ async def test_a_right_that_cannot_be_given_keeps_no_other_and_no_entry() -> Non
         subjects=[], roleRef={"kind": "ClusterRole", "name": "view", "apiGroup": keys.RBAC_GROUP},
     )  # fmt: skip
     await fake.create(keys.ROLE_BINDING, taken)
-    await fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+    await fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
 
     with pytest.raises(TerminalError, match="exists and is not ours"):
         await rome.settle()
@@ -402,9 +440,49 @@ async def test_a_right_that_cannot_be_taken_keeps_no_other() -> None:
     assert await fake.get_live(keys.NAMESPACE_OFFLOADING, rome.key) is None
 
 
+async def test_a_namespace_costs_another_nothing() -> None:
+    """A look reads the bindings of its own namespace, however many others there are."""
+    fake = FakeCluster()
+    rome = Rome(Ledger(fake), "shop-0", "liqo-tenant-shop", Told(fake))
+    await rome.peer("milan")
+    for number in range(30):
+        each = replace(rome, namespace=f"shop-{number}")
+        await ensure_namespace(fake, each.namespace)
+        await each.offload()
+    async with whole.watching(
+        fake, NamespaceOffloadingReconciler, whole.Counting, cluster_id="rome"
+    ) as controller:
+        await controller.reconcile(rome.key)
+
+        manager = cast("whole.Counting", controller.manager)
+        assert manager.read[keys.ROLE_BINDING] == 1
+
+
+@pytest.mark.parametrize("controller", [NamespaceOffloadingReconciler, PlacementReconciler])
+async def test_what_no_selector_reads_of_a_virtual_node_wakes_nobody(
+    controller: type[Controller],
+) -> None:
+    """Such as what is granted, which changes every few seconds, or whether its Node is Ready."""
+    fake = FakeCluster()
+    await fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
+    old, node = virtual_node("tenant", "milan", "milan"), factories.virtual_node()
+    spec, taint = old["spec"], {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    granted = {**old, "spec": {**spec, "resourceQuota": {"hard": {"cpu": "2"}}}}
+    labelled = {**old, "spec": {**spec, "labels": {"region": "north"}}}
+
+    async with whole.watching(fake, controller) as made:
+
+        def woken(kind: Kind, old: Object, new: Object) -> set[Key]:
+            return set(whole.woken(made, kind, Change(objects.key_of(old), old, new)))
+
+        assert woken(keys.VIRTUAL_NODE, old, granted) == set()
+        assert woken(keys.NODE, node, {**node, "spec": {"taints": [taint]}}) == set()
+        assert woken(keys.VIRTUAL_NODE, old, labelled) == {Key("shop", "offloading")}
+
+
 async def test_system_namespaces_stay_at_home(cluster: Cluster) -> None:
     rome = Rome(Ledger(FakeCluster()), "kube-system", "tenant", Told(cluster))
-    await rome.cluster.create(keys.NAMESPACE_OFFLOADING, offloading("kube-system"))
+    await rome.cluster.create(keys.NAMESPACE_OFFLOADING, defaulted("kube-system"))
 
     with pytest.raises(TerminalError, match="belongs to the system"):
         await rome.reconciler.reconcile(rome.key)

@@ -11,7 +11,7 @@ from apis.offloading import MappingPhase, VirtualNode
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.namespaceoffloading.forge import MappingStatus
 from tests import factories
-from tests.controllers.support import LATER, NOW, local_map, offloading, virtual_node
+from tests.controllers.support import LATER, NOW, defaulted, local_map, virtual_node
 
 ACCEPTED, FAILED, TERMINATING = (
     MappingStatus(required=True, phase=MappingPhase.ACCEPTED),
@@ -45,7 +45,7 @@ def parsed(name: str, cluster_id: str, **spec: Any) -> VirtualNode:
     return VirtualNode.parse(virtual_node("liqo-tenant-x", name, cluster_id, **spec))
 
 
-def term(key: str, *values: str) -> Object:
+def term_in(key: str, *values: str) -> Object:
     return {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
 
 
@@ -53,13 +53,13 @@ def term(key: str, *values: str) -> Object:
     ("terms", "expected"),
     [
         pytest.param((), {"milan", "turin"}, id="no terms select all"),
-        pytest.param((term("zone", "a"),), {"milan"}, id="any virtual node of a cluster counts"),
+        pytest.param((term_in("zone", "a"),), {"milan"}, id="any virtual node of a cluster counts"),
         pytest.param(
-            (term("zone", "a"), term("zone", "c")), {"milan", "turin"}, id="terms are ORed"
+            (term_in("zone", "a"), term_in("zone", "c")), {"milan", "turin"}, id="terms are ORed"
         ),
         pytest.param(({},), set(), id="an empty term matches nothing"),
-        pytest.param((term(keys.REMOTE_CLUSTER_ID, "turin"),), {"turin"}, id="labels to come"),
-        pytest.param((term(keys.STORAGE_AVAILABLE, "true"),), {"turin"}, id="storage"),
+        pytest.param((term_in(keys.REMOTE_CLUSTER_ID, "turin"),), {"turin"}, id="labels to come"),
+        pytest.param((term_in(keys.STORAGE_AVAILABLE, "true"),), {"turin"}, id="storage"),
     ],
 )
 def test_selected(terms: tuple[Object, ...], expected: set[str]) -> None:
@@ -79,20 +79,20 @@ def test_a_node_does_not_say_itself_which_cluster_it_is() -> None:
     nodes = {Key("", "milan"): factories.node("milan", metadata={"labels": claim})}
     milan = [parsed("milan", "milan")]
 
-    assert not forge.selected((term(keys.REMOTE_CLUSTER_ID, "turin"),), milan, nodes)
-    assert forge.selected((term(keys.REMOTE_CLUSTER_ID, "milan"),), milan, nodes) == {"milan"}
+    assert not forge.selected((term_in(keys.REMOTE_CLUSTER_ID, "turin"),), milan, nodes)
+    assert forge.selected((term_in(keys.REMOTE_CLUSTER_ID, "milan"),), milan, nodes) == {"milan"}
 
 
 def test_the_labels_of_a_node_that_exists_win() -> None:
     node = factories.node("milan", metadata={"labels": {"zone": "z"}})
     nodes = {Key("", "milan"): node}
 
-    assert not forge.selected((term("zone", "a"),), [parsed("milan", "milan")], nodes)
-    assert forge.selected((term("zone", "z"),), [parsed("milan", "milan")], nodes) == {"milan"}
+    assert not forge.selected((term_in("zone", "a"),), [parsed("milan", "milan")], nodes)
+    assert forge.selected((term_in("zone", "z"),), [parsed("milan", "milan")], nodes) == {"milan"}
 
 
 def test_status_twice_is_once_and_keeps_its_times() -> None:
-    obj = {**offloading("foo"), "status": {}}
+    obj = {**defaulted("foo"), "status": {}}
     obj["metadata"]["generation"] = 3
     statuses = {"milan": ACCEPTED, "turin": MappingStatus(required=True)}
 
@@ -117,7 +117,7 @@ def test_the_providers_reason_is_shown() -> None:
         message="namespace foo exists already",
     )
 
-    status = forge.status(offloading("foo"), "foo", {"milan": refused}, NOW)
+    status = forge.status(defaulted("foo"), "foo", {"milan": refused}, NOW)
 
     ready = status["remoteNamespacesConditions"]["milan"][1]
     assert ready["reason"] == "CreationLoopBackOff"
@@ -126,7 +126,7 @@ def test_the_providers_reason_is_shown() -> None:
 
 
 def test_a_cluster_never_selected_has_no_ready_condition() -> None:
-    status = forge.status(offloading("foo"), "foo", {"milan": NEVER}, NOW)
+    status = forge.status(defaulted("foo"), "foo", {"milan": NEVER}, NOW)
 
     assert [each["type"] for each in status["remoteNamespacesConditions"]["milan"]] == [
         "OffloadingRequired"
@@ -134,7 +134,7 @@ def test_a_cluster_never_selected_has_no_ready_condition() -> None:
 
 
 def test_while_ending_what_is_over_is_dropped() -> None:
-    obj = offloading("foo")
+    obj = defaulted("foo")
     obj["metadata"]["deletionTimestamp"] = "2025-01-31T12:00:00Z"
 
     status = forge.status(obj, "foo", {"milan": NEVER, "turin": LEFT}, NOW)
@@ -170,6 +170,9 @@ def test_the_storage_label_says_what_is_there() -> None:
     ("path", "value", "is_same"),
     [
         (("spec", "labels"), {"region": "north"}, False),
+        (("spec", "storageClasses"), [{"storageClassName": "s"}], False),
+        (("spec", "resourceQuota"), {"hard": {"cpu": "2"}}, True),
+        (("spec", "taints"), [{"key": "node.kubernetes.io/not-ready"}], True),
         (("metadata", "annotations"), {keys.SUGGESTED_LABELS: '{"region": "north"}'}, False),
         (("metadata", "deletionTimestamp"), "2026-01-31T12:00:00Z", False),
         (("metadata", "annotations"), {"a": "b"}, True),

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 import signal
 import subprocess
@@ -35,6 +34,7 @@ from kube.informer import Informer
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
+from tests.conftest import size_of
 from tests.factories import namespace, pod, pod_spec
 from tests.journeys import world
 from tests.kube.running import running as loops
@@ -47,8 +47,8 @@ from tests.webhook.test_live_pods import running
 
 pytestmark = pytest.mark.cluster
 
-RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
-BACK_TO_BACK: Final = int(os.environ.get("PYLIQO_BACK_TO_BACK", "30"))
+RUNS: Final = size_of("PYLIQO_ONE_FILE_RUNS", 3, 50)
+BACK_TO_BACK: Final = size_of("PYLIQO_BACK_TO_BACK", 12, 300)
 GROUP: Final = 50
 """Namespaces that there are at a time."""
 AHEAD: Final = 0.1
@@ -140,7 +140,7 @@ async def cluster(whole: Whole) -> AsyncIterator[ClusterClient]:
 
 
 @dataclass
-class Asked:
+class AskedServer:
     """The API server that pods are created at, and what its watches told."""
 
     cluster: ClusterClient
@@ -154,12 +154,12 @@ class Asked:
 
 
 @pytest.fixture(params=["one", "two"])
-async def asked(request: pytest.FixtureRequest, whole: Whole) -> AsyncIterator[Asked]:
+async def api_servers(request: pytest.FixtureRequest, whole: Whole) -> AsyncIterator[AskedServer]:
     """Yield the API server that takes the NamespaceOffloadings, then a second one."""
     server = whole.plane if request.param == "one" else whole.second
     told = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
     async with client.connect(server.kubeconfig) as real, loops(told.run(real)):
-        yield Asked(real, told, request.param == "two")
+        yield AskedServer(real, told, request.param == "two")
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -174,10 +174,10 @@ async def test_every_run_converges_with_caches_that_lag(
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         await asyncio.to_thread(kubectl.run, "apply", "-f", "-", stdin=manifest)
 
-    converged = [await world.until(cluster, keys.POD, space, is_settled) for space in spaces]
+    converged = [await world.until(cluster, keys.POD, space, is_web_bound) for space in spaces]
 
     assert len(converged) == RUNS
-    await remove(cluster, spaces)
+    await remove_namespaces(cluster, spaces)
 
 
 @pytest.mark.parametrize(("order", "is_judged"), [([0, 1, 2, 3], True), ([0, 2, 3, 1], False)])
@@ -200,26 +200,26 @@ async def test_bare_pods_in_one_file_are_applied_at_once(
         pods = (await cluster.list(Selection(keys.POD, Object, namespace=space))).items.values()
         found = [(PlacementAnnotation.of(one) is not None, tolerates(one)) for one in pods]
         wrong += [] if found == [(is_judged, is_judged)] * 2 else [f"{space}: {found}"]
-    await remove(cluster, spaces)
+    await remove_namespaces(cluster, spaces)
 
     assert wrong == []
 
 
-def is_settled(seen: world.World) -> bool:
+def is_web_bound(seen: world.World) -> bool:
     """Whether the one pod that lives is judged, and bound to the virtual node."""
     pods = [pod for pod in seen.values() if not is_terminating(pod)]
     nodes = [pod["spec"].get("nodeName") for pod in pods]
     return nodes == ["milan"]
 
 
-async def remove(cluster: ClusterClient, spaces: Sequence[str]) -> None:
+async def remove_namespaces(cluster: ClusterClient, spaces: Sequence[str]) -> None:
     for space in spaces:
         found = await cluster.get_live(keys.NAMESPACE, Key("", space))
         await cluster.delete(keys.NAMESPACE, Key("", space), uid=uid(found or {}))
 
 
 @dataclass
-class Told:
+class ReceivedPods:
     """How the pods of many namespaces were received."""
 
     at_once: int = 0
@@ -229,7 +229,7 @@ class Told:
     ahead: list[str] = field(default_factory=list)
     """Asked for, and admitted unjudged, before the API server told our watch of the change."""
 
-    async def create(self, asked: Asked, space: str, generation: int) -> None:
+    async def create(self, asked: AskedServer, space: str, generation: int) -> None:
         """Create a pod, again and again while it is refused for a moment."""
         is_known = asked.knows(space, generation)
         made = await admitted(asked.cluster, space)
@@ -263,7 +263,7 @@ async def admitted(cluster: ClusterClient, space: str) -> Object | None:
         return None
 
 
-async def offload(cluster: ClusterClient, wanted: Object) -> None:
+async def offload_patiently(cluster: ClusterClient, wanted: Object) -> None:
     """Create ``wanted``; a machine that is busy may need to be asked again."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -283,30 +283,30 @@ async def again(cluster: ClusterClient, space: str) -> Object:
 
 
 async def test_no_pod_passes_unjudged_however_soon_it_comes(
-    cluster: ClusterClient, asked: Asked, whole: Whole
+    cluster: ClusterClient, api_servers: AskedServer, whole: Whole
 ) -> None:
-    told, spaces = Told(), list[str]()
+    told, spaces = ReceivedPods(), list[str]()
     for number in range(BACK_TO_BACK):
         space = f"soon-{secrets.token_hex(4)}"
         spaces.append(space)
         await cluster.create(keys.NAMESPACE, namespace(space, judged=whole.run(number)))
         wanted = offloading(space, podOffloadingStrategy="Remote")
-        await offload(cluster, wanted)
-        await told.create(asked, space, generation=1)
+        await offload_patiently(cluster, wanted)
+        await told.create(api_servers, space, generation=1)
         if len(spaces) == GROUP:
-            await remove(cluster, spaces)
+            await remove_namespaces(cluster, spaces)
             spaces.clear()
-    await remove(cluster, spaces)
+    await remove_namespaces(cluster, spaces)
 
     logger.info("%s namespaces: %s", BACK_TO_BACK, told)
     assert told.missed() == []
-    assert len(told.late) <= (max(1, LAGGING * BACK_TO_BACK) if asked.is_second else 0)
+    assert len(told.late) <= (max(1, LAGGING * BACK_TO_BACK) if api_servers.is_second else 0)
 
 
 async def test_no_pod_is_judged_by_the_strategy_of_before(
-    cluster: ClusterClient, asked: Asked, whole: Whole
+    cluster: ClusterClient, api_servers: AskedServer, whole: Whole
 ) -> None:
-    told, space, as_before = Told(), f"change-{secrets.token_hex(4)}", list[str]()
+    told, space, as_before = ReceivedPods(), f"change-{secrets.token_hex(4)}", list[str]()
     await cluster.create(keys.NAMESPACE, namespace(space, judged=whole.run(0)))
     made = offloading(space, podOffloadingStrategy="Local")
     await cluster.create(keys.NAMESPACE_OFFLOADING, made)
@@ -317,12 +317,12 @@ async def test_no_pod_is_judged_by_the_strategy_of_before(
             change = {"spec": {"podOffloadingStrategy": strategy}}
             await cluster.patch(keys.NAMESPACE_OFFLOADING, key, change)
             if strategy == "Remote":
-                await told.create(asked, space, number)
+                await told.create(api_servers, space, number)
                 continue
-            judged = PlacementAnnotation.of(await again(asked.cluster, space))
+            judged = PlacementAnnotation.of(await again(api_servers.cluster, space))
             if judged is not None and judged.generation != number:
                 as_before.append(f"{number}: {judged}")
-    await remove(cluster, [space])
+    await remove_namespaces(cluster, [space])
 
     logger.info("Changes of strategy: %s; judged as before: %s", told, as_before)
     assert len(told.missed()) <= unavoidable(rounds)

@@ -7,7 +7,6 @@ what is judged is that all of it is.
 import asyncio
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -26,18 +25,19 @@ from kube.cluster import Selection
 from kube.controller import Runner, WatchSource
 from kube.informer import Change, Informer
 from sandbox.controlplane import Plane
+from tests.conftest import size_of
 from tests.controllers.support import Told, ensure_namespace, local_map
 from tests.kube.running import Gate, running, until
 
 pytestmark = pytest.mark.cluster
 
-COUNT: Final = int(os.environ.get("PYLIQO_TEST_OBJECTS", "20"))
-OUTAGE_S: Final = float(os.environ.get("PYLIQO_TEST_OUTAGE_S", "4"))
+COUNT: Final = size_of("PYLIQO_TEST_OBJECTS", 20, 500)
+OUTAGE_S: Final = size_of("PYLIQO_TEST_OUTAGE_S", 4.0, 60.0)
 WITHIN_S: Final = 300.0
 KIND: Final = keys.NAMESPACE_MAP
 
 
-class Pair:
+class OutagePair:
     """Objects here, replicas behind the gate, and one loop between them."""
 
     def __init__(self, here: ClusterClient, there: ClusterClient, peering: Peering) -> None:
@@ -100,7 +100,7 @@ async def test_everything_is_true_again_soon_after_an_outage(
             obj = local_map(peering.local_namespace, "milan", now="a")
             obj["metadata"]["name"] = f"map-{number}"
             await here.create(KIND, obj)
-        pair = Pair(here, there, peering)
+        pair = OutagePair(here, there, peering)
         async with pair.running():
             await until(lambda: pair.is_true("a", ""), within_s=WITHIN_S)
             if way == "drop":
@@ -108,7 +108,7 @@ async def test_everything_is_true_again_soon_after_an_outage(
                 there.reach.doubt()  # as the next ping, or call, would
             else:
                 await gate.shut()
-            await _change(pair, direct)
+            await _change_unseen(pair, direct)
             await until(lambda: there.reach.is_lost, WITHIN_S)
             await asyncio.sleep(OUTAGE_S)  # the outage itself
             assert not pair.is_true("b", "B")
@@ -121,7 +121,7 @@ async def test_everything_is_true_again_soon_after_an_outage(
             sys.stderr.write(f"{way}: {COUNT} objects true again {took:.1f} s after the return\n")
 
 
-async def _change(pair: Pair, direct: ClusterClient) -> None:
+async def _change_unseen(pair: OutagePair, direct: ClusterClient) -> None:
     """Change each object on both sides, where nobody sees it."""
     status = {"currentMapping": {"now": {"remoteNamespace": "x", "reason": "B"}}}
     for number in range(COUNT):

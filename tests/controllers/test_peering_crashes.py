@@ -10,20 +10,21 @@ because the controllers here are made again in each turn and keep nothing from t
 """
 
 import asyncio
-import os
 from typing import Final
 
 import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from liqoctl import authentication as auth
 from liqoctl import peer, provider, virtualnode
 from liqoctl.forge import peering as forge
 from liqoctl.forge.virtualnode import VirtualNodeOptions
+from tests.conftest import size_of
 from tests.controllers.peers import OWN_RIGHTS, World, differing
-from tests.controllers.support import ensure_namespace, offloading
+from tests.controllers.support import defaulted, ensure_namespace
 
-STRIDE: Final = int(os.environ.get("PYLIQO_CRASH_STRIDE", "24"))
+STRIDE: Final = size_of("PYLIQO_CRASH_STRIDE", 24, 1)
 MOST_OF_ALL: Final = 400
 MOST: Final = 40
 """More writes than the controllers of either side make in all."""
@@ -32,11 +33,11 @@ MOST: Final = 40
 async def lived(world: World) -> tuple[Object, Object]:
     """Return what there is while both are peered, and after."""
     async with asyncio.timeout(300), world.working():
-        peers = await peer.meet(*world.sides())
-        await peer.authenticate(peers)
+        peers = await auth.meet(*world.sides())
+        await auth.authenticate(peers)
         await world.settled()
         during = world.state()
-        await peer.unauthenticate(peers)
+        await auth.unauthenticate(peers)
         await world.settled()
         return during, world.state()
 
@@ -44,9 +45,9 @@ async def lived(world: World) -> tuple[Object, Object]:
 async def lived_whole(world: World) -> tuple[Object, Object]:
     """Return what there is while rome uses milan for a namespace, and after all of that."""
     async with asyncio.timeout(300), world.working():
-        peers = await peer.meet(*world.sides())
+        peers = await auth.meet(*world.sides())
         await ensure_namespace(world.rome.fake, "shop")
-        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
         await peer.peer(peers, {"resources": {"cpu": "1"}})
         await world.settled()
         during = world.state()
@@ -134,8 +135,8 @@ async def test_a_tenant_that_is_drained_loses_all_and_gets_it_back_when_it_is_ac
     world = World()
     async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
-        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
-        peers = await peer.meet(*world.sides())
+        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
+        peers = await auth.meet(*world.sides())
         await peer.peer(peers, {"resources": {"cpu": "1"}})
         await world.settled()
         before = world.state()

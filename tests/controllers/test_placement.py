@@ -5,6 +5,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,26 +13,21 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named, owner_reference
 from apis.offloading import VirtualNode
-from controllers.offloading.placement import forge
-from controllers.offloading.placement.policies import SELECTIONS, Policies, PolicySummary
-from controllers.offloading.placement.reconciler import (
-    LOOK_S,
-    PlacementListers,
-    PlacementReconciler,
-    Waiting,
-)
+from controllers.offloading.placement import forge, reconciler
+from controllers.offloading.placement.reconciler import LOOK_S, PlacementReconciler, Waiting
 from kube import client
 from kube.cluster import Cluster, Selection
 from kube.errors import BusyError, NotReachableError
-from kube.informer import Informer
+from kube.informer import Change, Informer
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.controllers.rome import OfTenants
 from tests.controllers.support import (
     Ledger,
     Told,
+    defaulted,
     ensure_namespace,
-    live_lister,
-    offloading,
+    manager_of,
     settle,
     there,
     virtual_node,
@@ -40,6 +36,19 @@ from tests.fakes import FakeCluster
 from tests.kube.running import running, turns, until
 
 EVICT = "pyliqo.io/evict-misplaced-pods"
+
+
+class AllPolicies(reconciler.Policies):
+    """As the caches say, when they have seen all there are."""
+
+    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> forge.PolicySummary:
+        nobody: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
+        self._there.clear()
+        for selection in reconciler.POLICIES:
+            keys_of = self.keys_of(selection.kind, nobody)
+            for key, one in (await self._cluster.list(selection)).items.items():
+                keys_of(Change(key, None, one))
+        return await super().found(namespace, nodes)
 
 
 @dataclass
@@ -52,21 +61,15 @@ class Rome:
     now: datetime
 
     def __post_init__(self) -> None:
-        self.waiting = Waiting(self.cluster)
-        virtual = Selection(keys.NODE, Object, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYPE}")
-        tenants = Selection(keys.VIRTUAL_NODE, Object, self.namespace)
-        observed = PlacementListers(
-            live_lister(self.cluster, virtual),
-            live_lister(self.cluster, tenants),
-            self.waiting.are_shown,
-            self.found,
-        )
-        self.reconciler = PlacementReconciler(
+        manager = manager_of(
             self.cluster,
-            observed,
+            of=partial(OfTenants, tenant=self.namespace),
             events=self.told.recorder,
             clock=lambda: self.now,
         )
+        self.reconciler = PlacementReconciler(manager)
+        self.reconciler.policies = AllPolicies(self.cluster, "liqo")
+        self.waiting = self.reconciler.waiting
 
     @property
     def key(self) -> Key:
@@ -77,7 +80,7 @@ class Rome:
         return f"milan-{self.namespace}"
 
     async def offload(self, strategy: str, **spec: Any) -> None:
-        wanted = offloading(self.namespace, podOffloadingStrategy=strategy, **spec)
+        wanted = defaulted(self.namespace, podOffloadingStrategy=strategy, **spec)
         await self.cluster.create(keys.NAMESPACE_OFFLOADING, wanted)
         enabled = {"metadata": {"labels": {keys.SCHEDULING_ENABLED: "true"}}}
         await self.cluster.patch(keys.NAMESPACE, Key("", self.namespace), enabled)
@@ -96,17 +99,6 @@ class Rome:
     async def said(self, type_: str = "PodsPlaced") -> Object:
         found = await there(self.cluster, keys.NAMESPACE_OFFLOADING, self.key)
         return objects.find_condition(found.get("status", {}).get("conditions"), type_) or {}
-
-    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> PolicySummary:
-        """Return what the caches say of policies, when they have seen all there are."""
-        policies = Policies(self.cluster, "liqo")
-        nobody: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
-        for selection in SELECTIONS:
-            informer = Informer(selection)
-            policies.source(informer, nobody)
-            async with running(informer.run(self.cluster)):
-                await informer.synced.wait()
-        return await policies.found(namespace, nodes)
 
     async def left(self) -> set[str]:
         found = await self.cluster.list(Selection(keys.POD, Object, self.namespace))
@@ -268,7 +260,7 @@ async def test_a_budget_of_a_real_server_holds_an_eviction_up_until_it_allows_it
 
 
 def test_an_offloading_asks_once_it_is_taken_up_and_when_it_changes() -> None:
-    new = offloading("shop")
+    new = defaulted("shop")
     taken_up = copy.deepcopy(new)
     taken_up["metadata"]["finalizers"] = [keys.NAMESPACE_OFFLOADING_FINALIZER]
     told = {**taken_up, "status": {"offloadingPhase": "Ready"}}
@@ -332,11 +324,8 @@ class Birth:
             metadata["ownerReferences"] = [owner_reference(keys.DEPLOYMENT, owner)]
         if self.is_judged:
             metadata["annotations"] = {keys.PLACEMENT: "x"}
-        obj = offloading("foo", podOffloadingStrategy="Remote")
-        obj["metadata"] |= {
-            "creationTimestamp": at(self.offloading),
-            "generation": self.generation,
-        }
+        obj = defaulted("foo", podOffloadingStrategy="Remote")
+        obj["metadata"] |= {"creationTimestamp": at(self.offloading), "generation": self.generation}
         space = {"metadata": {"name": "foo", "creationTimestamp": at(0)}}
         pod = factories.pod("foo", "web", metadata=metadata)
         now = T0 + timedelta(seconds=self.now)
@@ -463,7 +452,7 @@ ALLOW_NAMESPACES: Object = {
 }
 
 
-async def policy(rome: Rome, kind: Kind, name: str, **spec: Any) -> None:
+async def create_policy(rome: Rome, kind: Kind, name: str, **spec: Any) -> None:
     await rome.cluster.create(kind, named(kind, Key(rome.namespace, name), spec=spec))
 
 
@@ -491,12 +480,12 @@ async def test_a_condition_names_the_policies_that_hold_here_only(rome: Rome) ->
     assert await rome.said("PoliciesReflected") == {}, "no noise where there is none"
 
     for name in ("deny", "dns", "web"):
-        await policy(rome, keys.NETWORK_POLICY, name, **DENY)
-    await policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
+        await create_policy(rome, keys.NETWORK_POLICY, name, **DENY)
+    await create_policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
     await rome.cluster.create(
         keys.LIMIT_RANGE, named(keys.LIMIT_RANGE, Key(rome.namespace, "all"), spec={"limits": []})
     )
-    await policy(rome, keys.RESOURCE_QUOTA, "all")
+    await create_policy(rome, keys.RESOURCE_QUOTA, "all")
     await rome.settle()
     told = await rome.said("PoliciesReflected")
     await rome.change("Local")
@@ -513,14 +502,14 @@ async def test_a_condition_names_the_policies_that_hold_here_only(rome: Rome) ->
 
 async def test_what_is_opted_in_and_means_the_same_there_is_reflected(rome: Rome) -> None:
     await opt_in(rome, keys.NETWORK_POLICY, keys.POD_DISRUPTION_BUDGET)
-    await policy(rome, keys.NETWORK_POLICY, "deny", **DENY)
-    await policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
+    await create_policy(rome, keys.NETWORK_POLICY, "deny", **DENY)
+    await create_policy(rome, keys.POD_DISRUPTION_BUDGET, "web", minAvailable=1)
     await rome.offload("LocalAndRemote")
     await rome.settle()
     before = await rome.said("PoliciesReflected")
 
-    await policy(rome, keys.NETWORK_POLICY, "from-shop", **ALLOW_NAMESPACES)
-    await policy(rome, keys.POD_DISRUPTION_BUDGET, "db", maxUnavailable=1)
+    await create_policy(rome, keys.NETWORK_POLICY, "from-shop", **ALLOW_NAMESPACES)
+    await create_policy(rome, keys.POD_DISRUPTION_BUDGET, "db", maxUnavailable=1)
     await rome.settle()
     after = await rome.said("PoliciesReflected")
 
@@ -532,12 +521,12 @@ async def test_what_is_opted_in_and_means_the_same_there_is_reflected(rome: Rome
 async def test_only_a_change_that_may_matter_asks_for_an_offloaded_namespace() -> None:
     fake = FakeCluster()
     offloaded = Key("foo", "offloading")
-    await fake.create(keys.NAMESPACE_OFFLOADING, offloading("foo"))
+    await fake.create(keys.NAMESPACE_OFFLOADING, defaulted("foo"))
     offloadings: Informer[Object] = Informer(Selection(keys.NAMESPACE_OFFLOADING, Object))
-    (budgets,) = (Informer(each) for each in SELECTIONS if each.kind == keys.POD_DISRUPTION_BUDGET)
-    source = Policies(fake, "liqo").source(budgets, offloadings)
+    budgets = Informer(Selection(keys.POD_DISRUPTION_BUDGET, reconciler.PolicyOutline))
+    keys_of = reconciler.Policies(fake, "liqo").keys_of(keys.POD_DISRUPTION_BUDGET, offloadings)
     asked: list[Key] = []
-    budgets.subscribe(lambda change: asked.extend(source.keys(change)))
+    budgets.subscribe(lambda change: asked.extend(keys_of(change)))
     kind, key = keys.POD_DISRUPTION_BUDGET, Key("foo", "web")
     async with running(offloadings.run(fake)), running(budgets.run(fake)):
         await offloadings.synced.wait()

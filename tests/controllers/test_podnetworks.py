@@ -5,31 +5,23 @@ Source: docs/decisions/0013 (5).
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
 from controllers.__main__ import parse
+from controllers.clusterid import PodNetworksReconciler
 from controllers.manager import Limits
-from controllers.peers import podnetworks
-from kube import client, errors
+from kube import errors
 from kube.cluster import Cluster
-from sandbox.controlplane import Plane
 from tests.controllers import whole
 from tests.fakes import FakeCluster
 
 WHERE = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 
 
-@pytest.fixture
-async def server(own_plane: Plane) -> AsyncIterator[Cluster]:
-    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        yield real
-
-
-async def said(cluster: Cluster) -> Object:
+async def configured_networks(cluster: Cluster) -> Object:
     found = await cluster.get_live(keys.CONFIG_MAP, WHERE)
     assert found is not None
     data: Object = found["data"]
@@ -47,7 +39,7 @@ async def nodes_come(cluster: Cluster) -> None:
     """A node names a network; a second widens it, a virtual one says nothing."""
     await put(cluster)
     virtual = {"metadata": {"labels": {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}}}
-    async with whole.controlling(cluster, podnetworks.controller):
+    async with whole.controlling(cluster, PodNetworksReconciler.setup):
         for name, network, rest in (
             ("podnet-1", "10.244.3.0/24", {}),
             ("podnet-rome", "10.99.0.0/24", virtual),
@@ -55,13 +47,13 @@ async def nodes_come(cluster: Cluster) -> None:
         ):
             spec = {"podCIDR": network, "podCIDRs": [network]}
             await cluster.create(keys.NODE, named(keys.NODE, Key("", name), spec=spec, **rest))
-        await until(cluster, "10.244.0.0/16,fd00:1::/56")
+        await until_networks(cluster, "10.244.0.0/16,fd00:1::/56")
 
 
-async def until(cluster: Cluster, networks: str) -> None:
+async def until_networks(cluster: Cluster, networks: str) -> None:
     async with asyncio.timeout(60):
         while True:
-            if (await said(cluster)).get(keys.POD_CIDRS_KEY) == networks:
+            if (await configured_networks(cluster)).get(keys.POD_CIDRS_KEY) == networks:
                 return
             await asyncio.sleep(0.02)
 
@@ -69,7 +61,7 @@ async def until(cluster: Cluster, networks: str) -> None:
 async def test_nodes_say_them_and_the_cluster_id_stays() -> None:
     cluster = FakeCluster()
     await nodes_come(cluster)
-    assert (await said(cluster))[keys.CLUSTER_ID_KEY] == "milan"
+    assert (await configured_networks(cluster))[keys.CLUSTER_ID_KEY] == "milan"
 
 
 async def test_a_flag_says_them_where_nodes_do_not() -> None:
@@ -77,10 +69,10 @@ async def test_a_flag_says_them_where_nodes_do_not() -> None:
     await put(cluster)
     limits = Limits(pod_cidrs=parse(["--pod-cidr=172.31.0.0/16"], {}).limits.pod_cidrs)
     await cluster.create(keys.NODE, named(keys.NODE, Key("", "podnet-1")))
-    async with whole.controlling(cluster, podnetworks.controller, limits):
-        await until(cluster, "172.31.0.0/16")
+    async with whole.controlling(cluster, PodNetworksReconciler.setup, limits):
+        await until_networks(cluster, "172.31.0.0/16")
 
 
 @pytest.mark.cluster
-async def test_on_an_api_server(server: Cluster) -> None:
-    await nodes_come(server)
+async def test_on_an_api_server(own_server: Cluster) -> None:
+    await nodes_come(own_server)

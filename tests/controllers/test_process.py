@@ -12,8 +12,8 @@ from kube import client
 from kube.cluster import Cluster
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.controllers.managing import AT_FIRST, Manager, install_rights, managing, peer
-from tests.controllers.support import end, offloading, there
+from tests.controllers.managing import AT_FIRST, Manager, install_rights, managing, set_up_peer
+from tests.controllers.support import defaulted, end, there
 from tests.kube.running import until_so
 
 pytestmark = pytest.mark.cluster
@@ -44,11 +44,11 @@ async def manager(
 async def test_a_namespace_is_offloaded_and_taken_back(
     cluster: Cluster, namespace: str, manager: Manager, own_plane: Plane
 ) -> None:
-    local, remote = await peer(cluster, namespace, own_plane.kubeconfig)
+    local, remote = await set_up_peer(cluster, namespace, own_plane.kubeconfig)
     key, milan = Key(namespace, "offloading"), f"milan-{namespace}"
     only = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [milan]}
     selector = {"nodeSelectorTerms": [{"matchExpressions": [only]}]}
-    obj = offloading(namespace, clusterSelector=selector)
+    obj = defaulted(namespace, clusterSelector=selector)
     await cluster.create(keys.NAMESPACE_OFFLOADING, obj)
 
     async def is_ready() -> bool:

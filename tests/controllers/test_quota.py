@@ -529,14 +529,18 @@ async def test_a_pod_that_is_refused_gives_its_booking_back_until_the_next_try()
     await world.grant("1")
     key = await world.ask("a")
     cluster.fail("create", InvalidError("spec.x: no"), kind=keys.POD, times=2)
+    woken: list[Key] = []
+    world.accounts.wake = woken.append
     async with following(world):
         for pause_s in (1.0, 2.0):
             await world.loop.reconcile(key)  # what it asks for is booked
             await world.book()
             await world.caught_up()
+            woken.clear()
             assert [await world.loop.reconcile(key) for _ in range(2)] == [pause_s] * 2
             assert (await world.why(key.name))["reason"] == "FailedCreatePod"
             await world.caught_up()
+            assert woken == [world.key]
             await world.quota.reconcile(world.key)
             assert (await world.status())["bookings"] == []
             world.now += pause_s

@@ -1,6 +1,6 @@
 """Who may have a Pod now, and what the Quota's status says of it. Pure."""
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,9 @@ def booking(name: str, cpu: str = "1") -> Reservation:
 
 
 def account(*claims: ShadowPodDemand, **pods: Running) -> Account:
-    made = Account({one.key: one for one in claims})
+    made = Account()
+    for one in claims:
+        made.ask(one)
     for name, pod in pods.items():
         made.put(Key(SPACE, name), pod)
     return made
@@ -181,11 +183,7 @@ cpus = st.integers(0, 5).map(str)
     over=st.sets(names),
 )
 def test_nothing_is_added_beyond_the_quota_and_nobody_waits_who_fits(
-    total: int,
-    claims: dict[str, str],
-    pods: dict[str, str],
-    held: dict[str, str],
-    over: set[str],
+    total: int, claims: dict[str, str], pods: dict[str, str], held: dict[str, str], over: set[str]
 ) -> None:
     there = {name: running(name, cpu, is_over=name in over) for name, cpu in pods.items()}
     all_ = account(*(claim(name, cpu) for name, cpu in claims.items()), **there)
@@ -206,6 +204,51 @@ def test_nothing_is_added_beyond_the_quota_and_nobody_waits_who_fits(
     again = forge.plan(grant(str(total)), forge.bookings({"status": made.status}), all_, set())
     assert again.status == made.status
     assert again.refused.keys() == made.refused.keys()  # what is free now is said again
+
+
+class Unread(dict[Any, Any]):
+    """What nobody may go through: a look at one user would cost what all his pods do."""
+
+    def _fail(self) -> NoReturn:
+        raise AssertionError("all of them are read")
+
+    __iter__ = values = items = _fail
+
+
+def test_a_plan_reads_who_waits_or_grows_and_no_other() -> None:
+    all_ = account(claim("a"), claim("b"), claim("c"), a=running("a"), b=running("b"))
+    all_.claims, all_.pods, all_.by_uid = (
+        Unread(all_.claims),
+        Unread(all_.pods),
+        Unread(all_.by_uid),
+    )
+    held = [booking("b"), booking("gone")]
+
+    made = forge.plan(grant("5"), held, all_, set())
+
+    assert booked(made) == ["gone", "c"]
+    assert (forge.orphans(held, all_), forge.idle(held, all_)) == ([booking("gone")], [])
+
+
+STEPS: Final = st.lists(st.tuples(st.sampled_from(["ask", "leave", "put", "drop"]), names))
+
+
+@given(STEPS)
+def test_those_without_a_pod_wait(steps: list[tuple[str, str]]) -> None:
+    made = Account()
+    for step, name in steps:
+        key = Key(SPACE, name)
+        {
+            "ask": lambda: made.ask(claim(name)),  # noqa: B023
+            "leave": lambda: made.leave(key),  # noqa: B023
+            "put": lambda: made.put(key, running(name)),  # noqa: B023
+            "drop": lambda: made.drop(key),  # noqa: B023
+        }[step]()
+
+    assert made.waiting.keys() == {
+        one.uid for key, one in made.claims.items() if key not in made.pods
+    }
+    assert made.by_uid == {one.uid: one for one in made.claims.values()}
 
 
 PODS: Final = st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "250m", "3"]), st.booleans())

@@ -5,7 +5,6 @@ as a successor reckons with it.
 """
 
 import contextlib
-import os
 import random
 
 from apis import keys, resources
@@ -14,6 +13,7 @@ from apis.resources import Quantity
 from controllers.offloading.quota.reconciler import HELD_S
 from kube.cluster import Selection
 from kube.errors import KubeError
+from tests.conftest import size_of
 from tests.controllers.quotaworld import World, following, sized
 from tests.controllers.test_quota_under_fire import ahead
 from tests.fakes import FakeCluster
@@ -21,7 +21,7 @@ from tests.fakes import FakeCluster
 GRANTED = 16
 STEPS = 100
 FEW = 2
-SEEDS = int(os.environ.get("PYLIQO_SEEDS", "12"))
+SEEDS = size_of("PYLIQO_SEEDS", 12, 1000)
 
 
 class Game:

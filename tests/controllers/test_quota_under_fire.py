@@ -1,7 +1,7 @@
 """Many clients at the edge of a quota, while controllers and webhooks are killed all the time.
 
-Source: docs/parity.md SEC-A12; bench/goals.py row 11. ``PYLIQO_QUOTA=64x500x100`` (clients,
-ShadowPods each, CPUs granted) and ``PYLIQO_REPLICAS=3`` make it as large as the documents want it.
+Source: docs/parity.md SEC-A12; bench/goals.py row 11. ``PYLIQO_QUOTA``: clients, ShadowPods each,
+CPUs granted.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from kube.errors import KubeError
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.controllers.managing import kubeconfig_of_its_account
 from tests.controllers.support import own_binding, there
 from tests.controllers.test_process import cluster, rights
@@ -41,9 +42,9 @@ __all__ = ["cluster", "rights"]
 pytestmark = pytest.mark.cluster
 
 CLIENTS, EACH, GRANTED = (
-    int(part) for part in os.environ.get("PYLIQO_QUOTA", "8x25x20").split("x")
+    int(part) for part in size_of("PYLIQO_QUOTA", "8x25x20", "64x500x100").split("x")
 )
-REPLICAS: Final = int(os.environ.get("PYLIQO_REPLICAS", "1"))
+REPLICAS: Final = size_of("PYLIQO_REPLICAS", 1, 3)
 PATIENCE_S: Final = 120 + CLIENTS * EACH / 10
 KILLS: Final = 4
 TRUST: Final = ssl.create_default_context(cadata=CA.certificate.decode())
@@ -163,8 +164,10 @@ class Replay:
         of = Selection(keys.SHADOW_POD, Object, namespace)
         async for event in revisions(cluster, of, since):
             is_there = event.type != "DELETED"
-            change(self.shadows, event.key, is_in=is_there)
-            change(self.untold, event.key, is_in=is_there and not is_told(event.object))
+            note_change(self.shadows, event.key, is_in=is_there)
+            note_change(
+                self.untold, event.key, is_in=is_there and not is_refusal_told(event.object)
+            )
             self.moved.set()
 
     @property
@@ -172,7 +175,7 @@ class Replay:
         return sum(phase not in ("Succeeded", "Failed") for phase in self.pods.values())
 
 
-def change(found: set[Key], key: Key, *, is_in: bool) -> None:
+def note_change(found: set[Key], key: Key, *, is_in: bool) -> None:
     (found.add if is_in else found.discard)(key)
 
 
@@ -257,7 +260,7 @@ class Field:
         return not status["bookings"] and set(status["booked"].values()) == {"0"}
 
 
-def is_told(shadow: Object) -> bool:
+def is_refusal_told(shadow: Object) -> bool:
     found = ((shadow.get("status") or {}).get("conditions") or [{}])[0]
     return (found.get("status"), found.get("reason")) == ("False", "QuotaExceeded")
 
@@ -385,7 +388,7 @@ async def test_the_quota_holds_at_every_revision_and_nobody_waits_in_vain(
         async with asyncio.TaskGroup() as tasks:
             for one in daemons_:
                 tasks.create_task(one.under_fire(done))
-            await asyncio.gather(*(asked(field_, number) for number in range(CLIENTS)))
+            await asyncio.gather(*(ask_for_pods(field_, number) for number in range(CLIENTS)))
             created_s = time.monotonic() - began
             done.set()
         await field_.until(field_.is_at_rest, "what was granted runs, all others are told why")
@@ -393,7 +396,7 @@ async def test_the_quota_holds_at_every_revision_and_nobody_waits_in_vain(
         await one_half_changes(field_)
         await field_.until(field_.is_at_rest, "others run in place of what ended or went")
         limit = asyncio.Semaphore(32)
-        await asyncio.gather(*(ended(field_, key, limit) for key in set(field_.replay.shadows)))
+        await asyncio.gather(*(end_pods(field_, key, limit) for key in set(field_.replay.shadows)))
         gone = time.monotonic()
         await field_.until(field_.is_empty, "nothing is booked any more")
         freed_s = time.monotonic() - gone
@@ -408,12 +411,12 @@ async def test_the_quota_holds_at_every_revision_and_nobody_waits_in_vain(
     assert min(kills) >= KILLS
 
 
-async def asked(field_: Field, number: int) -> None:
+async def ask_for_pods(field_: Field, number: int) -> None:
     for turn in range(EACH):
         await field_.ask(f"pod-{number}-{turn}")
 
 
-async def ended(field_: Field, key: Key, limit: asyncio.Semaphore) -> None:
+async def end_pods(field_: Field, key: Key, limit: asyncio.Semaphore) -> None:
     async with limit:
         await field_.end(key)
 

@@ -18,6 +18,7 @@ from controllers.peers.replication.reconciler import (
 from kube.cluster import Cluster
 from kube.controller import TerminalError
 from kube.errors import ForbiddenError, NotReachableError
+from tests import factories
 from tests.controllers.support import Ledger, Told, end, ensure_namespace, local_map, settle, there
 from tests.fakes import FakeCluster
 
@@ -55,7 +56,7 @@ class Peers:
         return await there(self.cluster, KIND, self.there)
 
 
-async def between(cluster: Cluster, unique: str) -> Peers:
+async def replicating_peers(cluster: Cluster, unique: str) -> Peers:
     peering = Peering("rome", "milan", f"liqo-tenant-milan-{unique}", f"liqo-tenant-rome-{unique}")
     await ensure_namespace(cluster, peering.local_namespace)
     await ensure_namespace(cluster, peering.remote_namespace)
@@ -65,7 +66,7 @@ async def between(cluster: Cluster, unique: str) -> Peers:
 
 @pytest.fixture
 async def peers(cluster: Cluster, namespace: str) -> Peers:
-    return await between(cluster, namespace)
+    return await replicating_peers(cluster, namespace)
 
 
 async def test_the_replica_has_the_spec_and_the_labels_of_the_example(peers: Peers) -> None:
@@ -167,14 +168,7 @@ async def test_what_is_not_our_replica_is_left_alone(peers: Peers) -> None:
     assert await peers.replica() == made
 
 
-@pytest.mark.parametrize(
-    "marks",
-    [
-        {keys.REPLICATED: "true", keys.ORIGIN_ID: "milan"},
-        {keys.REPLICATED: "false"},
-        {keys.ORIGIN_ID: "turin"},
-    ],
-)
+@factories.cases("marks")
 async def test_what_is_a_replica_is_never_an_original(peers: Peers, marks: dict[str, str]) -> None:
     """Else its own consumer would have us bring home the status that it wrote there."""
     await peers.cluster.patch(KIND, peers.here, {"metadata": {"labels": marks}})
@@ -211,7 +205,7 @@ async def test_what_is_not_for_this_peer_stays_here(peers: Peers) -> None:
 
 async def test_a_peer_that_does_not_answer_loses_nothing() -> None:
     here, away = FakeCluster(), FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     await end(here, KIND, peers.here)
@@ -226,7 +220,7 @@ async def test_a_peer_that_does_not_answer_loses_nothing() -> None:
 
 async def test_what_the_provider_refuses_is_told_on_the_original() -> None:
     here, away = FakeCluster(), FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     away.fail("create", ForbiddenError("exceeded quota: liqo-objects, limited: 16"))
 
@@ -238,7 +232,7 @@ async def test_what_the_provider_refuses_is_told_on_the_original() -> None:
 
 async def test_a_drained_tenant_is_let_go() -> None:
     here, away = FakeCluster(), FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     await end(here, KIND, peers.here)
@@ -252,7 +246,7 @@ async def test_a_drained_tenant_is_let_go() -> None:
 
 async def test_where_the_peer_is_gone_for_good_the_original_is_let_go() -> None:
     here, away = FakeCluster(), FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     two = ReplicationReconciler(KIND, peers.peering, here, away, peers.told.recorder)
     await two.reconcile(peers.here)
     told = Told(here)
@@ -272,7 +266,7 @@ async def test_where_the_peer_is_gone_for_good_the_original_is_let_go() -> None:
 async def test_without_an_identity_the_original_is_let_go_once_the_server_says_so() -> None:
     """The cache knows no Secret where our rights went first, and sees none go."""
     here = FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     await ReplicationReconciler(
         KIND, peers.peering, here, FakeCluster(), peers.told.recorder
     ).reconcile(peers.here)
@@ -295,7 +289,7 @@ async def test_without_an_identity_the_original_is_let_go_once_the_server_says_s
 async def test_what_a_namespace_waits_for_there_is_forgotten_and_told() -> None:
     """Then anybody who unoffloads a namespace waits no more for the twin to go."""
     here = FakeCluster()
-    peers = await between(here, "x")
+    peers = await replicating_peers(here, "x")
     entry = {"phase": "Accepted"}
     current = {
         "foo": {"remoteNamespace": "foo-rome", **entry},

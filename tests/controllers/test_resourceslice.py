@@ -11,17 +11,13 @@ from apis import keys, naming, objects, slices
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki, requests
-from controllers import watches
-from controllers.authentication.issuing.issuer import LOOK_S, AdvertisedEndpoint, Issuer
+from controllers.authentication.issuing.issuer import LOOK_S
 from controllers.granting.resourceslice import forge
-from controllers.granting.resourceslice.reconciler import (
-    LocalSliceReconciler,
-    ReplicaReconciler,
-)
+from controllers.granting.resourceslice.reconciler import LocalSliceReconciler, ReplicaReconciler
 from kube import errors
 from kube.cluster import Cluster, Selection
 from tests import factories, signers
-from tests.controllers.support import LATER, Ledger, Told, end, live_lister, make, settle, there
+from tests.controllers.support import LATER, Ledger, Told, end, make, manager_of, settle, there
 from tests.fakes import FakeCluster
 
 KEY = identity.new_key()
@@ -38,7 +34,9 @@ class Consumer:
         self.milan = f"milan-{unique}"
         self.where = Key(naming.tenant_namespace(self.milan), "mypool")
         self.told = Told(cluster)
-        self.loop = LocalSliceReconciler(self.cluster, "rome", KEY, self.told.recorder)
+        self.loop = LocalSliceReconciler(
+            manager_of(self.cluster, cluster_id="rome", private_key=KEY, events=self.told.recorder)
+        )
 
     async def ask(self, spec: Object | None = None, **metadata: Any) -> None:
         made = named(keys.RESOURCE_SLICE, self.where, metadata=metadata, spec=spec or {})
@@ -157,9 +155,7 @@ def test_of_a_class_of_its_own_it_is_told_who_grants_it() -> None:
     assert forge.asked({"spec": {}}, "milan") == "asks cluster milan"
 
 
-async def test_nothing_is_made_of_it_before_it_is_granted_and_asked_for(
-    consumer: Consumer,
-) -> None:
+async def test_nothing_is_made_of_it_before_it_is_granted_and_asked_for(consumer: Consumer) -> None:
     await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "false"})
     await consumer.settle()
     await consumer.sign_in()
@@ -379,41 +375,12 @@ async def test_a_virtual_node_by_hand_goes_with_the_slice_whose_kubeconfig_it_us
     assert await consumer.cluster.get_live(keys.RESOURCE_SLICE, consumer.where) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "may"),
-    [
-        ("region", "europe", True),
-        ("example.com/tier", "gold", False),
-        ("karpenter.sh/nodepool", "default", False),
-        ("topology.kubernetes.io/zone", "a", True),
-        ("liqo.io/provider", "kubeadm", True),
-        ("liqo.io/remote-cluster-id", "turin", False),
-        ("liqo.io/type", "physical", False),
-        ("node-role.kubernetes.io/control-plane", "", False),
-        ("kubernetes.io/hostname", "node-1", False),
-        ("node.kubernetes.io/instance-type", "big", False),
-        ("offloading.liqo.io/x", "y", False),
-        ("pyliqo.io.example.com/x", "y", False),
-        ("not a label", "y", False),
-        ("fine", "not a value!", False),
-    ],
-)
+@factories.cases("name, value, may")
 def test_what_a_provider_may_say_about_a_node_of_ours(name: str, value: str, may: bool) -> None:  # noqa: FBT001
     assert bool(slices.suggested({name: value})) is may
 
 
-@pytest.mark.parametrize(
-    ("name", "may"),
-    [
-        ("example.com/tier", True),
-        ("a.example.com/tier", True),
-        ("topology.kubernetes.io/zone", True),
-        ("topology.kubernetes.io/region", False),
-        ("region", False),
-        ("env", True),
-        ("node-role.kubernetes.io/x", False),
-    ],
-)
+@factories.cases("name, may")
 def test_a_template_says_what_a_provider_may_suggest(name: str, *, may: bool) -> None:
     allowed = ["example.com", "env", "topology.kubernetes.io/zone", "node-role.kubernetes.io"]
 
@@ -499,7 +466,7 @@ def test_of_what_was_not_asked_for_amounts_are_bounded_and_names_are_names() -> 
 # The provider's half ------------------------------------------------------------------------------
 
 
-class Provider:
+class SliceProvider:
     """Milan, where rome is a tenant with ``KEY``."""
 
     def __init__(self) -> None:
@@ -508,21 +475,8 @@ class Provider:
         self.where = Key(naming.tenant_namespace("rome"), "mypool")
         self.told = Told(self.cluster)
 
-        def all_(kind: Any) -> watches.Lister:
-            return live_lister(self.cluster, Selection(kind, dict))
-
-        self.loop = ReplicaReconciler(
-            self.cluster,
-            all_(keys.TENANT),
-            all_(keys.SECRET),
-            Issuer(
-                self.cluster,
-                AdvertisedEndpoint(lambda: b"CA", "milan.example:6443"),
-                lambda: self.now,
-            ),
-            self.told.recorder,
-            lambda: self.now,
-        )
+        manager = manager_of(self.cluster, events=self.told.recorder, clock=lambda: self.now)
+        self.loop = ReplicaReconciler(manager)
 
     async def prepare(self, *, is_let_in: bool = True, **spec: Any) -> None:
         labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
@@ -559,13 +513,13 @@ class Provider:
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[Provider]:
-    made = Provider()
+async def provider() -> AsyncIterator[SliceProvider]:
+    made = SliceProvider()
     async with signers.signing(made.cluster, CA, lambda: made.now):
         yield made
 
 
-async def test_a_tenant_gets_a_certificate_for_its_slice(provider: Provider) -> None:
+async def test_a_tenant_gets_a_certificate_for_its_slice(provider: SliceProvider) -> None:
     await provider.prepare()
     await provider.receive()
 
@@ -581,7 +535,7 @@ async def test_a_tenant_gets_a_certificate_for_its_slice(provider: Provider) -> 
     await there(provider.cluster, keys.SECRET, secret)
 
 
-async def test_it_is_renewed_at_two_thirds(provider: Provider) -> None:
+async def test_it_is_renewed_at_two_thirds(provider: SliceProvider) -> None:
     await provider.prepare()
     await provider.receive()
     await provider.answer()
@@ -608,7 +562,7 @@ async def test_it_is_renewed_at_two_thirds(provider: Provider) -> None:
     ],
 )
 async def test_who_asks_for_anything_else_is_denied(
-    provider: Provider, wrong: dict[str, Any], message: str
+    provider: SliceProvider, wrong: dict[str, Any], message: str
 ) -> None:
     await provider.prepare()
     await provider.receive(**wrong)
@@ -621,27 +575,27 @@ async def test_who_asks_for_anything_else_is_denied(
     assert not found
 
 
-async def test_nothing_is_signed_for_a_tenant_that_is_not_let_in(provider: Provider) -> None:
+async def test_nothing_is_signed_for_a_tenant_that_is_not_let_in(provider: SliceProvider) -> None:
     await provider.prepare(is_let_in=False)
     await provider.receive()
 
     assert await provider.answer() == ("", "")
 
 
-async def test_nothing_is_signed_outside_of_tenant_namespaces(provider: Provider) -> None:
+async def test_nothing_is_signed_outside_of_tenant_namespaces(provider: SliceProvider) -> None:
     await provider.receive()
 
     assert await provider.answer() == ("", "")
 
 
-async def test_a_tenant_without_a_handshake_may_use_any_key(provider: Provider) -> None:
+async def test_a_tenant_without_a_handshake_may_use_any_key(provider: SliceProvider) -> None:
     await provider.prepare(authzPolicy="TolerateNoHandshake")
     await provider.receive(key=OTHER_KEY)
 
     assert (await provider.answer())[0] == "Accepted"
 
 
-async def test_the_certificate_goes_with_the_slice(provider: Provider) -> None:
+async def test_the_certificate_goes_with_the_slice(provider: SliceProvider) -> None:
     await provider.prepare()
     await provider.receive()
     await provider.answer()
@@ -653,7 +607,7 @@ async def test_the_certificate_goes_with_the_slice(provider: Provider) -> None:
     assert await provider.cluster.get_live(keys.SECRET, secret) is None
 
 
-async def test_what_was_granted_meanwhile_stays(provider: Provider) -> None:
+async def test_what_was_granted_meanwhile_stays(provider: SliceProvider) -> None:
     await provider.prepare()
     await provider.receive()
     granted = {"type": "Resources", "lastTransitionTime": "2025-01-01T00:00:00Z", **ACCEPTED}

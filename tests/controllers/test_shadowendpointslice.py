@@ -8,6 +8,7 @@ import pytest
 
 from apis import keys, networks, objects
 from apis.objects import Key, Kind, Object, named
+from controllers import watches
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from controllers.offloading.shadowendpointslice.reconciler import (
@@ -19,7 +20,8 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.controller import TerminalError
-from tests.controllers.support import Ledger, Told
+from tests import factories
+from tests.controllers.support import Ledger, Told, manager_of
 from tests.fakes import FakeCluster
 
 NODE = {
@@ -33,7 +35,7 @@ REACH = EndpointAddresses(
 )
 
 
-def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
+def shadow_slice(namespace: str, *addresses: str, **rest: Any) -> Object:
     labels = {keys.ORIGIN: "rome", keys.SERVICE_NAME: "web"}
     template = {
         "addressType": "IPv4",
@@ -45,25 +47,23 @@ def shadow(namespace: str, *addresses: str, **rest: Any) -> Object:
     return named(keys.SHADOW_ENDPOINT_SLICE, Key(namespace, "web-1"), **body)
 
 
-def reconciler(
+def endpoints_reconciler(
     cluster: Cluster, peers: dict[Key, Object] | None = None, *, told: Told | None = None
 ) -> Any:
-    return ShadowEndpointSliceReconciler(
-        cluster,
-        consumer=lambda _namespace: "rome",
-        reach=lambda _consumer: REACH,
-        peers=lambda: peers or {},
-        events=(told or Told(cluster)).recorder,
-    )
+    known = {watches.FOREIGN_CLUSTERS: lambda: peers or {}}
+    manager = manager_of(cluster, events=(told or Told(cluster)).recorder, known=known)
+    made = ShadowEndpointSliceReconciler(manager)
+    made.consumer, made.reach = (lambda _namespace: "rome"), (lambda _consumer: REACH)
+    return made
 
 
 async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "web-1")
     made = await cluster.create(
-        keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7", "10.202.0.8")
+        keys.SHADOW_ENDPOINT_SLICE, shadow_slice(namespace, "10.202.0.7", "10.202.0.8")
     )
     ledger = Ledger(cluster)
-    loop = reconciler(ledger)
+    loop = endpoints_reconciler(ledger)
     await loop.reconcile(key)
 
     found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
@@ -75,7 +75,7 @@ async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) 
     assert labels[keys.SERVICE_NAME] == "web"
 
     await loop.reconcile(key)
-    await reconciler(ledger).reconcile(key)
+    await endpoints_reconciler(ledger).reconcile(key)
     assert len(ledger.writes) == 1
 
     await cluster.patch(keys.ENDPOINT_SLICE, key, {"endpoints": []})
@@ -89,19 +89,19 @@ async def test_a_slice_is_made_kept_and_owned(cluster: Cluster, namespace: str) 
 async def test_whose_addresses_are_meant_the_namespace_says(labels: dict[str, str]) -> None:
     """A shadow that names another cluster is told so; one that names none is its namespace's."""
     fake = FakeCluster()
-    asked = shadow("foo", "10.202.0.7")
+    asked = shadow_slice("foo", "10.202.0.7")
     asked["metadata"]["labels"] |= labels
     key = objects.key_of(await fake.create(keys.SHADOW_ENDPOINT_SLICE, asked))
     told = Told(fake)
 
     with pytest.raises(TerminalError, match="of cluster rome"):
-        await reconciler(fake, told=told).reconcile(key)
+        await endpoints_reconciler(fake, told=told).reconcile(key)
 
     assert await fake.get_live(keys.ENDPOINT_SLICE, key) is None
     assert told.reasons == ["OriginMismatch"]
     bare = {"metadata": {"labels": {keys.ORIGIN: None}}}
     await fake.patch(keys.SHADOW_ENDPOINT_SLICE, key, bare)
-    await reconciler(fake).reconcile(key)
+    await endpoints_reconciler(fake).reconcile(key)
     assert await fake.get_live(keys.ENDPOINT_SLICE, key)
 
 
@@ -149,7 +149,7 @@ async def test_whose_addresses_are_meant_the_namespace_says(labels: dict[str, st
     ],
 )
 def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept: bool) -> None:
-    asked = shadow("foo", address)
+    asked = shadow_slice("foo", address)
     asked["metadata"]["uid"] = "1"
 
     made = forge.endpoint_slice(asked, REACH, is_reachable=True)
@@ -158,40 +158,13 @@ def test_nobody_stands_in_for_addresses_of_this_cluster(*, address: str, is_kept
     assert forge.refused(asked, REACH) == ([] if is_kept else [address])
 
 
-SPELLINGS = [
-    ("IPv4", "010.089.04.02"),
-    ("IPv4", "10.89.4.02"),
-    ("IPv4", "10.89.1026"),
-    ("IPv4", "0x0a.0x59.0x04.0x02"),
-    ("IPv4", "169.254.169.0254"),
-    ("IPv4", "10.89.4.2 "),
-    ("IPv4", "fd00::7"),
-    ("IPv6", "::ffff:10.89.4.2"),
-    ("IPv6", "::ffff:a59:402"),
-    ("IPv6", "::10.89.4.2"),
-    ("IPv6", "64:ff9b::a59:402"),
-    ("IPv6", "2002:a59:402::1"),
-    ("IPv6", "2002:ac11:1::1"),
-    ("IPv6", "2001:0:a59:402:8000:63bf:3fff:fdd2"),
-    ("IPv6", "2001:0:cb00:7107:8000:63bf:f5a6:fbfd"),
-    ("IPv6", "fd00::5efe:a59:402"),
-    ("IPv6", "fd00::200:5efe:a59:402"),
-    ("IPv6", "::ffff:0:a59:402"),
-    ("IPv6", "64:ff9b:1::a59:402"),
-    ("IPv6", "64:ff9b::f000:1"),
-    ("IPv6", "FD00::7"),
-    ("IPv6", "fd00::7%eth0"),
-    ("IPv6", "10.202.0.7"),
-    ("FQDN", "milan-1.example"),
-    ("FQDN", "10.202.0.7"),
-    ("IPv5", "10.202.0.7"),
-]
+SPELLINGS = factories.table("controllers")["shadowendpointslice"]["spellings"]
 
 
 @pytest.mark.parametrize(("type_", "address"), SPELLINGS)
 def test_an_address_has_one_spelling(*, type_: str, address: str) -> None:
     """Source: docs/parity.md SEC-A16; a name is no address, and no reflector sends one."""
-    asked = shadow("foo", address)
+    asked = shadow_slice("foo", address)
     asked["metadata"]["uid"] = "1"
     asked["spec"]["template"]["addressType"] = type_
 
@@ -201,7 +174,7 @@ def test_an_address_has_one_spelling(*, type_: str, address: str) -> None:
 
 @pytest.mark.parametrize("address", ["fd00::7", "2001:db8:0:1:1:1:1:1", "64:ff9b::c000:201"])
 def test_an_ipv6_address_in_its_spelling_stays(address: str) -> None:
-    asked = shadow("foo", address)
+    asked = shadow_slice("foo", address)
     asked["metadata"]["uid"] = "1"
     asked["spec"]["template"]["addressType"] = "IPv6"
 
@@ -214,17 +187,17 @@ async def test_what_is_not_spelled_as_an_address_is_left_out_and_told(
 ) -> None:
     key, told = Key(namespace, "web-1"), Told(cluster)
     odd = [address for type_, address in SPELLINGS if type_ == "IPv4"]
-    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7", *odd))
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow_slice(namespace, "10.202.0.7", *odd))
 
-    await reconciler(cluster, told=told).reconcile(key)
+    await endpoints_reconciler(cluster, told=told).reconcile(key)
 
-    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": True}
     assert told.reasons == ["AddressRefused"]
 
 
 def test_of_annotations_goes_what_is_not_for_whoever_makes_the_slice() -> None:
     """Source: docs/parity.md § 4.11."""
-    asked = shadow("foo", "10.202.0.7")
+    asked = shadow_slice("foo", "10.202.0.7")
     direct = {keys.DIRECT_CONNECTIONS_DATA: '{"clusterAddresses": {}}'}
     notes = {"note": "1", "endpoints.kubernetes.io/last-change-trigger-time": "now"}
     obeyed = {"prometheus.io/scrape": "true", "io.cilium/global-service": "true"}
@@ -246,7 +219,7 @@ def configuration(consumer: str) -> Object:
 
 
 def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap() -> None:
-    asked = shadow("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
+    asked = shadow_slice("foo", "10.202.0.7", "192.0.2.1", "10.203.1.1")
     asked["metadata"]["uid"] = "1"
     own = REACH.own
     known = EndpointAddresses(
@@ -265,7 +238,7 @@ def test_with_an_ip_fabric_only_agreed_networks_are_reached_and_by_their_remap()
         networks.remap_of_peer([broken], "rome")
 
 
-def peer(**statuses: str) -> Object:
+def peer_status(**statuses: str) -> Object:
     found = [{"type": type_, "status": status} for type_, status in statuses.items()]
     modules = {"networking": {"enabled": True, "conditions": found}}
     return {"spec": {"clusterID": "rome"}, "status": {"modules": modules}}
@@ -277,15 +250,15 @@ def peer(**statuses: str) -> Object:
         (None, True, True),
         (None, None, True),
         (None, False, False),
-        (peer(NetworkConnectionStatus="Established"), True, True),
-        (peer(NetworkConnectionStatus="Error"), True, False),
-        (peer(APIServerStatus="Error"), None, False),
+        (peer_status(NetworkConnectionStatus="Established"), True, True),
+        (peer_status(NetworkConnectionStatus="Error"), True, False),
+        (peer_status(APIServerStatus="Error"), None, False),
     ],
 )
 def test_an_endpoint_is_ready_when_it_says_so_and_can_be_reached(
     *, foreign_cluster: Object | None, ready: bool | None, expected: bool
 ) -> None:
-    asked = shadow("foo", "10.202.0.7")
+    asked = shadow_slice("foo", "10.202.0.7")
     asked["metadata"]["uid"] = "1"
     asked["spec"]["template"]["endpoints"][0]["conditions"] = (
         {} if ready is None else {"ready": ready}
@@ -301,25 +274,27 @@ async def test_while_its_consumer_is_away_its_endpoints_stay_and_are_restored(
     cluster: Cluster, namespace: str
 ) -> None:
     key = Key(namespace, "web-1")
-    asked = shadow(namespace, "10.202.0.7", "10.202.0.8")
+    asked = shadow_slice(namespace, "10.202.0.7", "10.202.0.8")
     await cluster.create(keys.SHADOW_ENDPOINT_SLICE, asked)
-    await reconciler(cluster).reconcile(key)
+    await endpoints_reconciler(cluster).reconcile(key)
     before = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert before
 
-    away = reconciler(cluster, {Key("", "rome"): peer(APIServerStatus="Error")})
+    away = endpoints_reconciler(cluster, {Key("", "rome"): peer_status(APIServerStatus="Error")})
     await away.reconcile(key)
-    assert await endpoints(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
     await cluster.delete(keys.ENDPOINT_SLICE, key, uid=before["metadata"]["uid"])
     await away.reconcile(key)
-    assert await endpoints(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": False, "10.202.0.8": False}
 
-    back = reconciler(cluster, {Key("", "rome"): peer(APIServerStatus="Established")})
+    back = endpoints_reconciler(
+        cluster, {Key("", "rome"): peer_status(APIServerStatus="Established")}
+    )
     await back.reconcile(key)
-    assert await endpoints(cluster, key) == {"10.202.0.7": True, "10.202.0.8": True}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": True, "10.202.0.8": True}
 
 
-async def endpoints(cluster: Cluster, key: Key) -> dict[str, bool]:
+async def endpoint_addresses(cluster: Cluster, key: Key) -> dict[str, bool]:
     """Return which addresses there are, and whether each is ready."""
     found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert found
@@ -333,11 +308,11 @@ async def test_a_slice_that_the_api_server_refuses_is_told_and_tried_again_seldo
     cluster: Cluster, namespace: str
 ) -> None:
     key = Key(namespace, "web-1")
-    odd = shadow(namespace, "10.202.0.7")
+    odd = shadow_slice(namespace, "10.202.0.7")
     odd["spec"]["template"]["endpoints"][0]["hostname"] = "no_host"
     await cluster.create(keys.SHADOW_ENDPOINT_SLICE, odd)
     told = Told(cluster)
-    loop = reconciler(cluster, told=told)
+    loop = endpoints_reconciler(cluster, told=told)
 
     assert await loop.reconcile(key) == REFUSED_RETRY_S
 
@@ -346,7 +321,7 @@ async def test_a_slice_that_the_api_server_refuses_is_told_and_tried_again_seldo
     template = {"template": {"endpoints": [{"addresses": ["10.202.0.7"]}]}}
     await cluster.patch(keys.SHADOW_ENDPOINT_SLICE, key, {"spec": template})
     assert await loop.reconcile(key) is None
-    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": True}
 
 
 class Late(CachedCluster):
@@ -363,39 +338,39 @@ async def test_a_slice_made_in_the_same_moment_is_not_overwritten(
     cluster: Cluster, namespace: str
 ) -> None:
     key = Key(namespace, "web-1")
-    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7"))
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow_slice(namespace, "10.202.0.7"))
 
     with pytest.raises(errors.ConflictError):
-        await reconciler(Late(cluster)).reconcile(key)
+        await endpoints_reconciler(Late(cluster)).reconcile(key)
 
     found = await cluster.get_live(keys.ENDPOINT_SLICE, key)
     assert found
     assert not found["endpoints"]
-    assert await reconciler(cluster).reconcile(key) == FOREIGN_RETRY_S
+    assert await endpoints_reconciler(cluster).reconcile(key) == FOREIGN_RETRY_S
 
 
 async def test_somebody_elses_slice_is_left_alone(cluster: Cluster, namespace: str) -> None:
     key = Key(namespace, "web-1")
     theirs = named(keys.ENDPOINT_SLICE, key, addressType="IPv4", endpoints=[])
     before = await cluster.create(keys.ENDPOINT_SLICE, theirs)
-    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow(namespace, "10.202.0.7"))
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow_slice(namespace, "10.202.0.7"))
 
     told = Told(cluster)
-    loop = reconciler(cluster, told=told)
+    loop = endpoints_reconciler(cluster, told=told)
     assert await loop.reconcile(key) == FOREIGN_RETRY_S
 
     assert await cluster.get_live(keys.ENDPOINT_SLICE, key) == before
     assert told.reasons == ["FailedCreateEndpointSlice"]
     await cluster.delete(keys.ENDPOINT_SLICE, key, uid=before["metadata"]["uid"])
     assert await loop.reconcile(key) is None
-    assert await endpoints(cluster, key) == {"10.202.0.7": True}
+    assert await endpoint_addresses(cluster, key) == {"10.202.0.7": True}
 
 
 async def test_a_right_or_room_that_is_missing_for_it_is_told() -> None:
     cluster, key = FakeCluster(), Key("shop", "web-1")
-    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow("shop", "10.202.0.7"))
+    await cluster.create(keys.SHADOW_ENDPOINT_SLICE, shadow_slice("shop", "10.202.0.7"))
     told = Told(cluster)
-    loop = reconciler(cluster, told=told)
+    loop = endpoints_reconciler(cluster, told=told)
     for said in ("exceeded quota: slices", "namespace shop is being terminated"):
         cluster.fail("apply", errors.refusal(403, {"message": said}))
         with pytest.raises(errors.ForbiddenError):

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, keys, networks, objects, podaffinity, providerpolicy
+from apis import apply, keys, networks, objects, podaffinity
 from apis.networks import Remap
 from apis.objects import Key, Kind, Object, named
+from apis.providerpolicy import AllowedPodFields, ProviderPolicy
 from controllers.offloading.shadowpod import forge, slim
 from controllers.offloading.shadowpod.forge import Permission
 from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler, by_policy
@@ -41,7 +42,7 @@ async def web(cluster: Cluster, namespace: str) -> Key:
     return Key(namespace, "web")
 
 
-def reconciler(cluster: Cluster, find: slim.Find | None = None) -> ShadowPodReconciler:
+def pod_reconciler(cluster: Cluster, find: slim.Find | None = None) -> ShadowPodReconciler:
     told = Told(cluster).recorder
     return ShadowPodReconciler(cluster, events=told, clock=lambda: NOW, find=find)
 
@@ -93,9 +94,9 @@ async def test_a_configuration_that_makes_no_sense_holds_the_pod_back_and_is_nam
     assert await cluster.get_live(keys.POD, web) is None
 
 
-async def run(cluster: Cluster, key: Key, phase: str) -> None:
+async def run_pod(cluster: Cluster, key: Key, phase: str) -> None:
     await cluster.patch_status(keys.POD, key, {"phase": phase})
-    await reconciler(cluster).reconcile(key)
+    await pod_reconciler(cluster).reconcile(key)
 
 
 async def seen_finished(cluster: Cluster, key: Key, phase: str) -> None:
@@ -105,7 +106,7 @@ async def seen_finished(cluster: Cluster, key: Key, phase: str) -> None:
 
 
 async def test_the_pod_is_created_with_metadata_spec_and_owner(cluster: Cluster, web: Key) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     pod = await there(cluster, keys.POD, web)
     owner = pod["metadata"]["ownerReferences"][0]
@@ -122,10 +123,10 @@ async def test_the_pod_is_created_with_metadata_spec_and_owner(cluster: Cluster,
 
 async def test_up_to_running_it_costs_two_writes(cluster: Cluster, web: Key) -> None:
     ledger = Ledger(cluster)
-    await settle(reconciler(ledger), web, ledger)
+    await settle(pod_reconciler(ledger), web, ledger)
     await cluster.patch_status(keys.POD, web, {"phase": "Running"})
 
-    await settle(reconciler(ledger), web, ledger)
+    await settle(pod_reconciler(ledger), web, ledger)
 
     assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"]
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
@@ -134,7 +135,7 @@ async def test_up_to_running_it_costs_two_writes(cluster: Cluster, web: Key) -> 
 async def test_a_cache_that_is_behind_gets_nothing_written_twice(
     cluster: Cluster, web: Key
 ) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": "Running"})
     stale = await there(cluster, keys.SHADOW_POD, web)
 
@@ -142,7 +143,7 @@ async def test_a_cache_that_is_behind_gets_nothing_written_twice(
         return stale if kind == keys.SHADOW_POD else await cluster.get_live(kind, key)
 
     ledger = Ledger(cluster)
-    loop = reconciler(ledger, find=behind)
+    loop = pod_reconciler(ledger, find=behind)
     for _ in range(3):
         await loop.reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": "Succeeded"})
@@ -156,11 +157,11 @@ async def test_a_cache_that_is_behind_gets_nothing_written_twice(
 async def test_a_pod_that_the_cache_does_not_show_is_not_made_again(
     cluster: Cluster, web: Key
 ) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": "Running"})
     ledger = Ledger(cluster)
 
-    await reconciler(ledger, find=without_pods(cluster)).reconcile(web)
+    await pod_reconciler(ledger, find=without_pods(cluster)).reconcile(web)
 
     assert [verb for verb, *_ in ledger.writes] == ["create", "patch_status"], "one was refused"
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == "Running"
@@ -168,7 +169,7 @@ async def test_a_pod_that_the_cache_does_not_show_is_not_made_again(
 
 async def test_a_pod_that_was_just_created_is_not_created_again(cluster: Cluster, web: Key) -> None:
     ledger = Ledger(cluster)
-    loop = reconciler(ledger, find=without_pods(cluster))
+    loop = pod_reconciler(ledger, find=without_pods(cluster))
 
     again_s = [await loop.reconcile(web) for _ in range(3)]
 
@@ -181,7 +182,7 @@ async def test_a_first_pod_is_created_without_a_read() -> None:
     await cluster.create(keys.SHADOW_POD, shadow(key.namespace))
     shadows: Informer[slim.SlimShadow] = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
     pods: Informer[slim.SlimPod] = Informer(Selection(keys.POD, slim.SlimPod))
-    loop = reconciler(cluster, find=slim.seen(shadows, pods))
+    loop = pod_reconciler(cluster, find=slim.seen(shadows, pods))
     async with running(shadows.run(cluster), pods.run(cluster)):
         await shadows.synced.wait()
         cluster.requests.clear()
@@ -234,7 +235,7 @@ async def test_a_shadow_pod_that_the_cache_does_not_show_costs_no_request() -> N
     shadows = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow))
     pods = Informer(Selection(keys.POD, slim.SlimPod))
 
-    await reconciler(cluster, find=slim.seen(shadows, pods)).reconcile(Key("shop", "gone"))
+    await pod_reconciler(cluster, find=slim.seen(shadows, pods)).reconcile(Key("shop", "gone"))
 
     assert not cluster.requests
 
@@ -336,24 +337,7 @@ async def test_another_policy_has_what_was_refused_judged_anew() -> None:
         assert not [*concerned(Change(Key("", "default"), new, new))]
 
 
-ORDERS: Final[dict[str, str]] = {
-    "k8s.v1.cni.cncf.io/networks": "kube-system/host-device",
-    "iam.amazonaws.com/role": "admin",
-    "io.kubernetes.cri-o.Devices": "/dev/sda",
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-    "descheduler.alpha.kubernetes.io/prefer-no-eviction": "true",
-    "vault.hashicorp.com/role": "provider",
-    "kubernetes.io/psp": "privileged",
-    "backup.velero.io/backup-volumes": "data",
-    "seccomp-profile.kubernetes.cri-o.io/POD": "unconfined",
-    "cpu-quota.crio.io": "disable",
-    "dev.gvisor.flag.network": "host",
-    "org.systemd.property.ExecStartPre": "x",
-    "co.elastic.metrics/raw": "[]",
-    "prometheus.io/scrape": "true",
-    "sidecar.istio.io/proxyImage": "x",
-    "kubearmor-policy": "disabled",
-}
+ORDERS: Final[dict[str, str]] = factories.table("controllers")["shadowpod"]["orders"]
 
 
 @pytest.mark.parametrize("name", ORDERS)
@@ -407,9 +391,9 @@ async def test_what_is_left_out_is_told_once() -> None:
     await loop.reconcile(key)
 
     assert told.reasons == ["AnnotationsLeftOut"]
-    message = forge.left_out(wanted)
-    assert all(name in message for name in ORDERS)
-    opened = providerpolicy.PodPolicy(annotation_domains=frozenset({"hashicorp.com"}))
+    assert all(name in forge.left_out(wanted) for name in ORDERS)
+    domains = frozenset({"hashicorp.com"})
+    opened = ProviderPolicy(allowed=AllowedPodFields(annotation_domains=domains))
     assert "vault" not in forge.left_out(wanted, opened)
 
 
@@ -487,13 +471,13 @@ async def test_what_may_change_in_a_pod_follows_its_shadow_pod(
     cluster: Cluster, web: Key, name: str
 ) -> None:
     ledger = Ledger(cluster)
-    await settle(reconciler(ledger), web, ledger)
+    await settle(pod_reconciler(ledger), web, ledger)
     changed, part = CHANGES[name]
     await cluster.patch(keys.SHADOW_POD, web, {"spec": {"pod": changed}})
     uid = (await there(cluster, keys.POD, web))["metadata"]["uid"]
     ledger.writes.clear()
 
-    await settle(reconciler(ledger), web, ledger)
+    await settle(pod_reconciler(ledger), web, ledger)
 
     pod = await there(cluster, keys.POD, web)
     assert pod["metadata"]["uid"] == uid
@@ -559,11 +543,11 @@ async def test_a_server_that_cannot_resize_pods_is_told_of(
 
 async def test_labels_follow_but_the_rest_of_the_spec_stays(cluster: Cluster, web: Key) -> None:
     ledger = Ledger(cluster)
-    await reconciler(ledger).reconcile(web)
+    await pod_reconciler(ledger).reconcile(web)
     changes = {"metadata": {"labels": {"tier": "front"}}, "spec": {"pod": {"hostname": "other"}}}
     await cluster.patch(keys.SHADOW_POD, web, changes)
 
-    await settle(reconciler(ledger), web, ledger)
+    await settle(pod_reconciler(ledger), web, ledger)
 
     pod = await there(cluster, keys.POD, web)
     assert pod["metadata"]["labels"]["tier"] == "front"
@@ -580,7 +564,7 @@ async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_t
     wanted["metadata"]["annotations"]["note"] = "x"
     await cluster.create(keys.SHADOW_POD, wanted)
     ledger = Ledger(cluster)
-    loop = reconciler(ledger)
+    loop = pod_reconciler(ledger)
     await settle(loop, key, ledger)
     by_provider: Object = {"labels": {"team": "web"}, "annotations": {"seen.example.org/by": "me"}}
     if not is_recorded:
@@ -605,25 +589,27 @@ async def test_what_a_shadow_pod_loses_its_pod_loses_and_what_the_provider_put_t
 
 
 async def test_a_pod_that_vanished_comes_back(cluster: Cluster, web: Key) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     first = await there(cluster, keys.POD, web)
-    await run(cluster, web, "Running")
+    await run_pod(cluster, web, "Running")
     await cluster.delete(keys.POD, web, uid=first["metadata"]["uid"], grace_s=0)
 
-    await reconciler(cluster).reconcile(web)
+    told = Told(cluster)
+    await ShadowPodReconciler(cluster, events=told.recorder, clock=lambda: NOW).reconcile(web)
 
     second = await there(cluster, keys.POD, web)
     assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert told.reasons == ["CreatedPod"]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_finished_work_is_not_started_again(cluster: Cluster, web: Key, phase: str) -> None:
-    await reconciler(cluster).reconcile(web)
-    await run(cluster, web, phase)
+    await pod_reconciler(cluster).reconcile(web)
+    await run_pod(cluster, web, phase)
     pod = await there(cluster, keys.POD, web)
     await cluster.delete(keys.POD, web, uid=pod["metadata"]["uid"], grace_s=0)
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     assert await cluster.get_live(keys.POD, web) is None
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
@@ -633,12 +619,12 @@ async def test_finished_work_is_not_started_again(cluster: Cluster, web: Key, ph
 async def test_work_that_the_consumer_saw_finished_is_not_started_again(
     cluster: Cluster, web: Key, phase: str
 ) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     await cluster.patch_status(keys.POD, web, {"phase": phase})
     await end(cluster, keys.POD, web)  # nobody looked in between
     await seen_finished(cluster, web, phase)
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     assert await cluster.get_live(keys.POD, web) is None
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
@@ -648,11 +634,11 @@ async def test_work_that_the_consumer_saw_finished_is_not_started_again(
 async def test_a_pod_that_runs_although_its_work_was_seen_finished_is_ended(
     cluster: Cluster, web: Key, phase: str
 ) -> None:
-    await reconciler(cluster).reconcile(web)
-    await run(cluster, web, "Running")
+    await pod_reconciler(cluster).reconcile(web)
+    await run_pod(cluster, web, "Running")
     await seen_finished(cluster, web, phase)
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     assert await cluster.get_live(keys.POD, web) is None
     assert forge.phase(await there(cluster, keys.SHADOW_POD, web)) == phase
@@ -662,7 +648,7 @@ async def test_a_pod_that_runs_although_its_work_was_seen_finished_is_ended(
 async def test_a_pod_that_ended_is_not_deleted_whatever_a_cache_says(
     cluster: Cluster, web: Key, phase: str
 ) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     running_ = await there(cluster, keys.POD, web)
     await cluster.patch_status(keys.POD, web, {"phase": phase})
     await seen_finished(cluster, web, phase)
@@ -670,7 +656,7 @@ async def test_a_pod_that_ended_is_not_deleted_whatever_a_cache_says(
     async def behind(kind: Kind, key: Key) -> Object | None:
         return running_ if kind == keys.POD else await cluster.get_live(kind, key)
 
-    await reconciler(cluster, behind).reconcile(web)
+    await pod_reconciler(cluster, behind).reconcile(web)
 
     kept = await there(cluster, keys.POD, web)
     assert kept["status"]["phase"] == phase
@@ -683,13 +669,13 @@ async def test_that_admission_fails_is_told_and_tried_again(
     said = {"message": "failed calling webhook guard: no endpoints"}
     cluster.fail("create", refusal(500, said), kind=keys.POD)
     with pytest.raises(BusyError):
-        await reconciler(cluster).reconcile(web)
+        await pod_reconciler(cluster).reconcile(web)
 
     found = await there(cluster, keys.SHADOW_POD, web)
     (condition,) = found["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "FailedCreatePod")
     assert "guard" in condition["message"]
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     assert await cluster.get_live(keys.POD, web)
 
 
@@ -711,7 +697,7 @@ async def test_the_pod_of_somebody_else_is_left_alone(cluster: Cluster, web: Key
 
 async def test_where_somebody_elses_pod_was_the_own_one_comes(cluster: Cluster, web: Key) -> None:
     await cluster.create(keys.POD, factories.pod(web.namespace, web.name))
-    loop = reconciler(cluster)
+    loop = pod_reconciler(cluster)
     assert await loop.reconcile(web)
     await end(cluster, keys.POD, web)
 
@@ -727,7 +713,7 @@ async def test_what_admission_calls_invalid_is_tried_again_ever_more_slowly(
 ) -> None:
     cluster, web = web_on_fake
     cluster.fail("create", InvalidError("a webhook said 400"), kind=keys.POD, times=2)
-    loop = reconciler(cluster)
+    loop = pod_reconciler(cluster)
 
     assert [await loop.reconcile(web) for _ in range(3)] == [1.0, 2.0, None]
 
@@ -740,10 +726,10 @@ async def test_a_pod_that_is_no_longer_refused_is_admitted(
     cluster, web = web_on_fake
     cluster.fail("create", ForbiddenError("violates PodSecurity"), kind=keys.POD)
     with pytest.raises(ForbiddenError):
-        await reconciler(cluster).reconcile(web)
+        await pod_reconciler(cluster).reconcile(web)
     refused = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     condition = (await there(cluster, keys.SHADOW_POD, web))["status"]["conditions"][0]
     assert "PodSecurity" in refused["message"]
@@ -755,21 +741,21 @@ async def test_where_the_namespace_goes_nothing_is_tried_again() -> None:
     await cluster.create(keys.SHADOW_POD, shadow(web.namespace))
     cluster.fail("create", ForbiddenError("is being terminated"), kind=keys.POD)
 
-    assert await reconciler(cluster).reconcile(web) is None
+    assert await pod_reconciler(cluster).reconcile(web) is None
 
     assert not (await there(cluster, keys.SHADOW_POD, web)).get("status")
 
 
 async def test_the_pod_of_a_predecessor_is_waited_for(cluster: Cluster, web: Key) -> None:
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     first = await there(cluster, keys.POD, web)
     await end(cluster, keys.SHADOW_POD, web)
     await cluster.create(keys.SHADOW_POD, shadow(web.namespace))
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
     meanwhile = await there(cluster, keys.SHADOW_POD, web)
     await cluster.delete(keys.POD, web, uid=first["metadata"]["uid"], grace_s=0)
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     assert not meanwhile.get("status")
     assert (await there(cluster, keys.POD, web))["metadata"]["uid"] != first["metadata"]["uid"]
@@ -779,7 +765,7 @@ async def test_a_shadow_pod_on_its_way_out_gets_no_pod(cluster: Cluster, web: Ke
     await cluster.patch(keys.SHADOW_POD, web, {"metadata": {"finalizers": ["example.org/wait"]}})
     await end(cluster, keys.SHADOW_POD, web)
 
-    await reconciler(cluster).reconcile(web)
+    await pod_reconciler(cluster).reconcile(web)
 
     assert await cluster.get_live(keys.POD, web) is None
 
@@ -796,10 +782,7 @@ async def test_caches_without_specs_suffice(cluster: Cluster, web: Key) -> None:
     shadows = Informer(Selection(keys.SHADOW_POD, slim.SlimShadow, web.namespace))
     pods = Informer(Selection(keys.POD, slim.SlimPod, web.namespace))
     reconciler = ShadowPodReconciler(
-        ledger,
-        events=Told(cluster).recorder,
-        clock=lambda: NOW,
-        find=slim.seen(shadows, pods),
+        ledger, events=Told(cluster).recorder, clock=lambda: NOW, find=slim.seen(shadows, pods)
     )
 
     async def cached(phase: str) -> None:
@@ -830,7 +813,7 @@ async def test_an_amount_that_is_none_is_never_sent_to_the_api_server() -> None:
     key = Key("shop", "web")
     await fake.create(keys.SHADOW_POD, named(keys.SHADOW_POD, key, spec={"pod": spec}))
 
-    again = await reconciler(fake).reconcile(key)
+    again = await pod_reconciler(fake).reconcile(key)
 
     assert again is not None
     assert fake.requests["create", "pods"] == 0

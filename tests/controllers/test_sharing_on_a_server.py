@@ -44,7 +44,7 @@ async def add_node(server: ClusterClient, name: str, **allocatable: str) -> None
     await make(server, keys.NODE, named(keys.NODE, Key("", name), spec={}), status=status)
 
 
-async def granted(server: ClusterClient, **wanted: str) -> Object:
+async def granted_slice(server: ClusterClient, **wanted: str) -> Object:
     """Return the slice once it is granted ``wanted``, and its Quota says the same."""
 
     def is_so(obj: Object | None) -> bool:
@@ -75,25 +75,25 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
     tenant = named(keys.TENANT, Key(SPACE, ROME), spec={"clusterID": ROME})
     await server.create(keys.TENANT, tenant)
     await make(server, keys.RESOURCE_SLICE, replica(POOL, ROME, "shared", {}), status=AUTHENTICATED)
-    async with controlling(server, reconciler.controller):
+    async with controlling(server, reconciler.GrantsReconciler.setup):
         await add_node(
             server, "a", cpu="100", **{GPU: "10", FPGA: "1", DISK: "50Gi", PAGES: "400Mi"}
         )
         physical = {GPU: "9", FPGA: "1", DISK: "45Gi", PAGES: "360Mi"}
-        first = await granted(server, cpu="90", memory="90Gi", pods="99", **physical)
+        first = await granted_slice(server, cpu="90", memory="90Gi", pods="99", **physical)
         rounded = f"{FPGA}: 90% of 1 free is 0.9, granted 1 (rounding AtLeastOne)"
         assert told(first) == f"class shared, 90% of what is free; {rounded}"
 
         takes = {GPU: "5", DISK: "10Gi", PAGES: "100Mi"}
         local = await server.create(keys.POD, taking("a", cpu="50", **takes))
         left = {GPU: "4", FPGA: "1", DISK: "36Gi", PAGES: "270Mi"}
-        beside = await granted(server, cpu="45", pods="98", **left)
+        beside = await granted_slice(server, cpu="45", pods="98", **left)
         assert f"{GPU}: 90% of 5 free is 4.5, granted 4 (rounding AtLeastOne)" in told(beside)
 
         await server.delete(keys.POD, Key(SPACE, "local"), uid=local["metadata"]["uid"], grace_s=0)
-        await granted(server, cpu="90", **{GPU: "9"})
+        await granted_slice(server, cpu="90", **{GPU: "9"})
         await add_node(server, "b", cpu="100", **{FPGA: "1"})
-        grown = await granted(
+        grown = await granted_slice(
             server, cpu="180", memory="180Gi", pods="198", **{GPU: "9", FPGA: "1"}
         )
         assert f"{FPGA}: 90% of 2 free is 1.8, granted 1" in told(grown)
@@ -101,7 +101,7 @@ async def test_90_of_100_then_45_beside_local_pods_then_180_of_a_grown_cluster(
         down = {"sharing": {"resources": {FPGA: 40}, "rounding": "Down"}}
         policy = named(keys.PROVIDER_POLICY, Key("", ROME), spec=down)
         await server.create(keys.PROVIDER_POLICY, policy)
-        lost = await granted(server, cpu="180", **{FPGA: "0"})
+        lost = await granted_slice(server, cpu="180", **{FPGA: "0"})
         assert f"{FPGA}: 40% of 2 free is 0.8, granted 0 (rounding Down)" in told(lost)
 
 

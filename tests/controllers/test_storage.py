@@ -15,18 +15,18 @@ from controllers.offloading.storage.reconciler import (
 )
 from kube import errors
 from kube.cluster import Cluster
-from tests.controllers.storages import ASKED, HERE, bind, claim, world
-from tests.controllers.support import Ledger, Told
+from tests.controllers.storages import ASKED, HERE, bind_volume, our_claim, providing, storage
+from tests.controllers.support import Ledger, Told, manager_of
 
 MORE = {"storage": "2Gi"}
 
 
 def reconciler(cluster: Any) -> StorageReconciler:
-    return StorageReconciler(cluster, events=Told(cluster).recorder, real_class="fast")
+    return providing(cluster)
 
 
 async def test_a_real_claim_provides_for_the_virtual_one() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     ledger = Ledger(cluster)
     loop = reconciler(ledger)
     real = Key("liqo-storage", made["metadata"]["uid"])
@@ -42,7 +42,7 @@ async def test_a_real_claim_provides_for_the_virtual_one() -> None:
         keys.VIRTUAL_CLAIM_NAME: "data",
     }
 
-    await bind(cluster, real)
+    await bind_volume(cluster, real)
     await loop.reconcile(HERE)
     await loop.reconcile(HERE)
     volume = await cluster.get(keys.PERSISTENT_VOLUME, forge.volume_key(made))
@@ -80,13 +80,13 @@ async def test_what_could_name_the_data_of_others_is_left_out_and_told(
     *, spec: dict[str, Any], fields: str
 ) -> None:
     """Kubernetes lets a claim name data of its own namespace; real claims share one."""
-    cluster, made = await world(claim(**spec))
+    cluster, made = await storage(our_claim(**spec))
     theirs = named(KIND, Key("liqo-storage", THEIRS), spec={"volumeName": "their-volume"})
     await cluster.create(KIND, theirs)
     other = {"storageClassName": "fast", "volumeName": "mine"}
     await cluster.create(KIND, named(KIND, Key("foo", "ordinary"), spec=other))
     told = Told(cluster)
-    loop = StorageReconciler(cluster, events=told.recorder, real_class="fast")
+    loop = providing(cluster, told)
 
     assert await loop.reconcile(HERE) is None
     await loop.reconcile(HERE)
@@ -100,9 +100,9 @@ async def test_what_could_name_the_data_of_others_is_left_out_and_told(
 
 async def test_a_copy_of_a_claim_of_the_same_namespace_is_one_of_its_real_claim() -> None:
     source = {"kind": KIND.kind, "name": "old"}
-    cluster, made = await world(claim(dataSource=source, dataSourceRef=source))
+    cluster, made = await storage(our_claim(dataSource=source, dataSourceRef=source))
     told = Told(cluster)
-    loop = StorageReconciler(cluster, events=told.recorder, real_class="fast")
+    loop = providing(cluster, told)
     spec = {"storageClassName": "liqo"}
     assert await loop.reconcile(HERE) == SOURCE_RETRY_S
     old = await cluster.create(KIND, named(KIND, Key("foo", "old"), spec=spec))
@@ -131,7 +131,7 @@ async def test_an_api_server_takes_the_copy_and_sees_no_other_source(
     annotations = {**ASKED, keys.SELECTED_NODE: node}
 
     async def provided(name: str, **spec: Any) -> Object:
-        asked = claim(annotations, **spec)
+        asked = our_claim(annotations, **spec)
         asked["metadata"] |= {"namespace": namespace, "name": name}
         made = await cluster.create(KIND, asked)
         await reconciler(cluster).reconcile(Key(namespace, name))
@@ -150,7 +150,7 @@ async def test_an_api_server_takes_the_copy_and_sees_no_other_source(
 
 
 async def test_the_uid_of_somebodys_claim_is_no_name_of_a_source() -> None:
-    cluster, made = await world(claim(dataSource={"kind": KIND.kind, "name": THEIRS}))
+    cluster, made = await storage(our_claim(dataSource={"kind": KIND.kind, "name": THEIRS}))
     theirs = named(KIND, Key("liqo-storage", THEIRS), spec={"volumeName": "their-volume"})
     await cluster.create(KIND, theirs)
 
@@ -161,26 +161,26 @@ async def test_the_uid_of_somebodys_claim_is_no_name_of_a_source() -> None:
 
 async def test_claims_that_go_elsewhere_are_left_alone() -> None:
     for other in (
-        claim({**ASKED, keys.SELECTED_NODE: "milan"}),
-        claim({}),
-        claim(storageClassName="fast"),
-        claim(volumeName="bound"),
+        our_claim({**ASKED, keys.SELECTED_NODE: "milan"}),
+        our_claim({}),
+        our_claim(storageClassName="fast"),
+        our_claim(volumeName="bound"),
     ):
-        cluster, _ = await world(other)
+        cluster, _ = await storage(other)
         ledger = Ledger(cluster)
         await reconciler(ledger).reconcile(HERE)
         assert ledger.writes == []
 
 
 async def test_the_real_claim_and_the_volume_go_after_the_claim() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     loop = reconciler(cluster)
     real = Key("liqo-storage", made["metadata"]["uid"])
     await loop.reconcile(HERE)
-    await bind(cluster, real)
+    await bind_volume(cluster, real)
     await loop.reconcile(HERE)
     volume = forge.volume_key(made)
-    left = LeftVolumeReconciler(cluster)
+    left = LeftVolumeReconciler(manager_of(cluster))
 
     await left.reconcile(volume)
     assert await cluster.get(keys.PERSISTENT_VOLUME_CLAIM, real)
@@ -193,12 +193,12 @@ async def test_the_real_claim_and_the_volume_go_after_the_claim() -> None:
 
 
 async def test_a_claim_that_asks_for_more_gets_more_and_is_told() -> None:
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     ledger = Ledger(cluster)
     loop = reconciler(ledger)
     real, kind = Key("liqo-storage", made["metadata"]["uid"]), keys.PERSISTENT_VOLUME_CLAIM
     await loop.reconcile(HERE)
-    await bind(cluster, real)
+    await bind_volume(cluster, real)
     await loop.reconcile(HERE)
     asked = {"volumeName": forge.volume_key(made).name, "resources": {"requests": MORE}}
     await cluster.patch(kind, HERE, {"spec": asked})
@@ -222,11 +222,11 @@ async def test_a_claim_that_asks_for_more_gets_more_and_is_told() -> None:
 
 async def test_a_claim_that_asks_for_what_is_no_amount_is_told_and_grows_no_more() -> None:
     """API servers store more than a volume can have. Source: docs/parity.md SEC-A13."""
-    cluster, made = await world(claim())
+    cluster, made = await storage(our_claim())
     told, real = Told(cluster), Key("liqo-storage", made["metadata"]["uid"])
-    loop = StorageReconciler(cluster, events=told.recorder, real_class="fast")
+    loop = providing(cluster, told)
     await loop.reconcile(HERE)
-    await bind(cluster, real)
+    await bind_volume(cluster, real)
     await loop.reconcile(HERE)
     odd = {"requests": {"storage": "1e400"}}
     asked = {"volumeName": forge.volume_key(made).name, "resources": odd}

@@ -12,9 +12,10 @@ from apis.objects import Key, Kind, Meta, Object, named
 from apis.offloading import VirtualNode
 from certs import identity, pki
 from controllers import writes
-from controllers.authentication.issuing.issuer import AdvertisedEndpoint, Issuer, NoAddressError
+from controllers.authentication.issuing.issuer import NoAddressError
 from controllers.authentication.tenant import forge
-from controllers.authentication.tenant.reconciler import REFUSED_S, TenantListers, TenantReconciler
+from controllers.authentication.tenant.reconciler import REFUSED_S, TenantReconciler
+from controllers.manager import AdvertisedEndpoint
 from controllers.offloading.virtualnode.forge import rights
 from kube.cluster import Listing, Selection
 from kube.errors import BusyError, InvalidError
@@ -23,10 +24,11 @@ from tests.controllers.support import (
     Ledger,
     T,
     Told,
+    bindings_known,
     end,
     ensure_namespace,
-    live_lister,
     make,
+    manager_of,
     settle,
     there,
 )
@@ -54,23 +56,14 @@ class Milan:
         self.now = NOW
         self.told = Told(self.cluster)
         self.bindings: list[tuple[Kind, Binding]] = []
-        ours = Selection(
-            keys.ROLE_BINDING, Object, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
-        )
-        secrets = Selection(keys.SECRET, Object)
-        self.reconciler = TenantReconciler(
+        manager = manager_of(
             self.cluster,
-            TenantListers(
-                lambda: self.bindings,
-                live_lister(self.fake, ours),
-                live_lister(self.fake, secrets),
-                live_lister(self.fake, Selection(keys.NAMESPACE, Object)),
-            ),
-            Issuer(self.cluster, AdvertisedEndpoint(lambda: b"CA", address), lambda: self.now),
-            cluster_id="milan",
+            known=bindings_known(lambda: self.bindings),
+            endpoint=AdvertisedEndpoint(lambda: b"CA", address),
             events=self.told.recorder,
             clock=lambda: self.now,
         )
+        self.reconciler = TenantReconciler(manager)
 
     async def prepare(self, nonce: str = TEXT) -> None:
         labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
@@ -416,13 +409,13 @@ async def test_nothing_of_a_consumer_stays_whatever_it_says_of_itself(milan: Mil
     local = {keys.REPLICATION: "true", keys.REMOTE_ID: "rome"}
     theirs = (
         named(keys.NAMESPACE_MAP, Key(SPACE, "bare"), spec={}),
-        _marked(keys.NAMESPACE_MAP, "turns", {keys.REPLICATION: "true", keys.REMOTE_ID: "turin"}),
-        _marked(keys.RESOURCE_SLICE, "half", {keys.REPLICATED: "false"}),
+        _labelled(keys.NAMESPACE_MAP, "turns", {keys.REPLICATION: "true", keys.REMOTE_ID: "turin"}),
+        _labelled(keys.RESOURCE_SLICE, "half", {keys.REPLICATED: "false"}),
         named(keys.RESOURCE_SLICE, Key(SPACE, "asks"), spec={"consumerClusterID": "rome"}),
     )
     ours = (
-        _marked(keys.NAMESPACE_MAP, "rome", local),
-        _marked(keys.RESOURCE_SLICE, "pool", local),
+        _labelled(keys.NAMESPACE_MAP, "rome", local),
+        _labelled(keys.RESOURCE_SLICE, "pool", local),
         named(keys.RESOURCE_SLICE, Key(SPACE, "new"), spec={}),
     )
     for one in (*theirs, *ours):
@@ -438,7 +431,7 @@ async def test_nothing_of_a_consumer_stays_whatever_it_says_of_itself(milan: Mil
         assert await milan.is_there(_kind(one), objects.key_of(one))
 
 
-def _marked(kind: Kind, name: str, labels: dict[str, str]) -> Object:
+def _labelled(kind: Kind, name: str, labels: dict[str, str]) -> Object:
     return named(kind, Key(SPACE, name), metadata={"labels": labels}, spec={})
 
 
@@ -502,6 +495,8 @@ async def test_what_cannot_be_removed_keeps_nothing_else_here(milan: Milan, how:
     assert await milan.ready() == ("False", "Draining" if how == "drained" else "Leaving")
     found = await there(milan.fake, keys.TENANT, WHERE)
     assert f"not removed yet: {right}: no space left; {slice_}: no space left" in str(found)
+    assert "no space left and" not in str(found), "no more than these"
+    assert "objects of the consumer are being removed; " in str(found)
 
     milan.cluster.refuses.clear()
     await milan.settle()

@@ -7,7 +7,7 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
-from controllers import objectquotas
+from controllers import objectquotas, watches
 from controllers.authentication.tenantrights import forge
 from controllers.authentication.tenantrights.reconciler import (
     NEEDING,
@@ -15,12 +15,11 @@ from controllers.authentication.tenantrights.reconciler import (
     by_binding,
     by_namespace,
 )
-from kube.cluster import Selection
 from kube.controller import TerminalError
 from kube.errors import NotReachableError
 from kube.informer import Change
 from tests import factories
-from tests.controllers.support import Ledger, end, live_lister, settle, there
+from tests.controllers.support import Ledger, end, manager_of, settle, there
 from tests.fakes import FakeCluster
 
 ACCOUNT: Final = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
@@ -48,10 +47,10 @@ def _going(found: Object | None, kind: Kind) -> Object | None:
 
 
 def reconciler(cluster: Ledger) -> TenantRightsReconciler:
-    return TenantRightsReconciler(cluster, ACCOUNT)
+    return TenantRightsReconciler(manager_of(cluster))
 
 
-async def opened(**labels: str) -> tuple[FakeCluster, Ledger]:
+async def opened_tenant(**labels: str) -> tuple[FakeCluster, Ledger]:
     """Return a cluster with one namespace, looked at until nothing is to be done."""
     fake = FakeCluster(strict=True)
     await fake.create(keys.NAMESPACE, factories.namespace(SPACE, **labels))
@@ -61,27 +60,27 @@ async def opened(**labels: str) -> tuple[FakeCluster, Ledger]:
 
 
 async def test_it_lets_itself_into_tenant_namespaces() -> None:
-    fake, ledger = await opened(**TENANT)
+    fake, ledger = await opened_tenant(**TENANT)
 
     made = await there(fake, keys.ROLE_BINDING, BINDING)
     assert made["roleRef"]["name"] == keys.CONTROLLER_MANAGER_TENANT_ROLE
     (subject,) = made["subjects"]
     assert (subject["kind"], subject["namespace"], subject["name"]) == ("ServiceAccount", *ACCOUNT)
     assert objects.finalizers(made) == [keys.TENANT_RIGHTS_FINALIZER]
-    assert forge.is_one(made)
+    assert watches.opens_secrets(made)
     assert [verb for verb, *_ in ledger.writes] == ["create"]
 
 
 @pytest.mark.parametrize("labels", [{}, PEER], ids=["of users", "twin"])
 async def test_it_has_no_such_right_elsewhere(labels: dict[str, str]) -> None:
-    fake, ledger = await opened(**labels)
+    fake, ledger = await opened_tenant(**labels)
 
     assert ledger.writes == []
     assert await fake.get(keys.ROLE_BINDING, BINDING) is None
 
 
 async def test_what_somebody_deletes_is_let_go_and_made_anew() -> None:
-    fake, ledger = await opened(**TENANT)
+    fake, ledger = await opened_tenant(**TENANT)
     before = await there(fake, keys.ROLE_BINDING, BINDING)
     await end(fake, keys.ROLE_BINDING, BINDING)
 
@@ -93,7 +92,7 @@ async def test_what_somebody_deletes_is_let_go_and_made_anew() -> None:
 
 
 async def test_it_leaves_a_namespace_that_is_no_tenants_any_more() -> None:
-    fake, ledger = await opened(**TENANT)
+    fake, ledger = await opened_tenant(**TENANT)
     await fake.patch(keys.NAMESPACE, WHERE, {"metadata": {"labels": {keys.TENANT_NAMESPACE: None}}})
 
     await settle(reconciler(ledger), WHERE, ledger)
@@ -145,7 +144,7 @@ async def test_it_stays_in_a_namespace_that_goes_until_nothing_needs_it(
     obj: Object, *, is_deleted: bool
 ) -> None:
     """Whether or not the binding is deleted first: names come in no order."""
-    fake, _ = await opened(**TENANT)
+    fake, _ = await opened_tenant(**TENANT)
     kinds = {kind.kind: kind for kind in (*NEEDING, keys.SECRET)}
     kind, key = kinds[obj["kind"]], objects.key_of(obj)
     await fake.create(kind, obj)
@@ -168,7 +167,7 @@ async def test_it_stays_in_a_namespace_that_goes_until_nothing_needs_it(
 
 
 async def test_a_server_that_does_not_answer_takes_no_right_away() -> None:
-    fake, _ = await opened(**TENANT)
+    fake, _ = await opened_tenant(**TENANT)
     await end(fake, keys.ROLE_BINDING, BINDING)
     fake.fail("list", NotReachableError("away"))
 
@@ -201,7 +200,7 @@ COUNTED: Final = (
 )
 
 
-async def counting(fake: FakeCluster, *counted: str) -> None:
+async def count_objects(fake: FakeCluster, *counted: str) -> None:
     """Make the ResourceQuota of pyliqo's own namespace count ``counted``."""
     own = named(keys.RESOURCE_QUOTA, Key(keys.LIQO_NAMESPACE, objectquotas.NAME))
     if not await fake.get(keys.RESOURCE_QUOTA, objects.key_of(own)):
@@ -211,18 +210,18 @@ async def counting(fake: FakeCluster, *counted: str) -> None:
     await fake.patch_status(keys.RESOURCE_QUOTA, objects.key_of(own), {"used": used})
 
 
-async def numbered(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
+async def rights_with_tenants(fake: FakeCluster) -> objectquotas.ObjectQuotaReconciler:
     """Return the reconciler in a cluster with a tenant namespace, its Tenant, and a twin."""
+    managed = {keys.APP_MANAGED_BY: "liqo", **PEER}
     for name, labels in ((SPACE, TENANT), (TWIN, PEER)):
         await fake.create(keys.NAMESPACE, factories.namespace(name, **labels))
-        await fake.create(keys.ROLE_BINDING, named(keys.ROLE_BINDING, Key(name, ACCOUNT.name)))
+        await fake.create(
+            keys.ROLE_BINDING,
+            named(keys.ROLE_BINDING, Key(name, ACCOUNT.name), metadata={"labels": managed}),
+        )
     await fake.create(keys.TENANT, named(keys.TENANT, Key(SPACE, "milan"), spec={}))
-    tenants, policies, bindings = (
-        live_lister(fake, Selection(kind, Object))
-        for kind in (keys.TENANT, keys.PROVIDER_POLICY, keys.ROLE_BINDING)
-    )
     clock = itertools.count(step=objectquotas.UNCOUNTED_S).__next__
-    return objectquotas.ObjectQuotaReconciler(fake, ACCOUNT, tenants, policies, bindings, clock)
+    return objectquotas.ObjectQuotaReconciler(manager_of(fake), clock)
 
 
 async def hard(fake: FakeCluster, namespace: str) -> Object:
@@ -234,13 +233,13 @@ async def hard(fake: FakeCluster, namespace: str) -> Object:
 async def test_numbers_of_a_consumer_are_bounded_once_the_cluster_counts_them() -> None:
     """A ResourceQuota for a kind that is not counted yet refuses every one of it."""
     fake = FakeCluster()
-    reconciler = await numbered(fake)
+    reconciler = await rights_with_tenants(fake)
     assert await reconciler.reconcile(WHERE) == objectquotas.UNCOUNTED_S
-    await counting(fake, *COUNTED[:-1])
+    await count_objects(fake, *COUNTED[:-1])
     assert await reconciler.reconcile(WHERE) == objectquotas.UNCOUNTED_S
     assert not await fake.get(keys.RESOURCE_QUOTA, Key(SPACE, objectquotas.NAME))
 
-    await counting(fake, *COUNTED)
+    await count_objects(fake, *COUNTED)
     assert await reconciler.reconcile(WHERE) is None
     assert await reconciler.reconcile(Key("", TWIN)) is None
 
@@ -250,8 +249,8 @@ async def test_numbers_of_a_consumer_are_bounded_once_the_cluster_counts_them() 
 
 async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
     fake = FakeCluster()
-    reconciler = await numbered(fake)
-    await counting(fake, *COUNTED)
+    reconciler = await rights_with_tenants(fake)
+    await count_objects(fake, *COUNTED)
     await reconciler.reconcile(WHERE)
     spec = {"maxObjects": {"resourceSlices": 2, "shadowPods": 500}}
     await fake.create(
@@ -268,8 +267,8 @@ async def test_the_policy_of_a_tenant_sets_its_numbers() -> None:
 
 async def test_where_a_peer_is_no_tenant_or_no_right_is_there_nothing_is_counted() -> None:
     fake = FakeCluster()
-    reconciler = await numbered(fake)
-    await counting(fake, *COUNTED)
+    reconciler = await rights_with_tenants(fake)
+    await count_objects(fake, *COUNTED)
     tenant = await there(fake, keys.TENANT, Key(SPACE, "milan"))
     await fake.delete(keys.TENANT, Key(SPACE, "milan"), uid=objects.uid(tenant))
     binding = await there(fake, keys.ROLE_BINDING, Key(TWIN, ACCOUNT.name))

@@ -11,8 +11,7 @@ from apis.objects import Key, Object, named
 from apis.offloading import DRAIN_TIMEOUT, VirtualNode, drain_timeout
 from controllers import watches
 from controllers.offloading.virtualnode.forge import lifecycle, rights
-from controllers.offloading.virtualnode.forge.deployment import LocalCluster
-from controllers.offloading.virtualnode.reconciler import VirtualNodeListers, VirtualNodeReconciler
+from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, InvalidError
@@ -23,7 +22,7 @@ from tests.controllers.support import (
     Told,
     end,
     ensure_namespace,
-    live_lister,
+    manager_of,
     settle,
     there,
     virtual_node,
@@ -45,17 +44,19 @@ class Rome:
         self.told = Told(self.cluster)
         self.gone: set[str] = set()
         self.now = NOW
-        self.reconciler = VirtualNodeReconciler(
+        manager = manager_of(
             self.cluster,
-            VirtualNodeListers(
-                live_lister(self.cluster, watches.VIRTUAL_NODES),
-                live_lister(self.cluster, BINDINGS),
-                self.gone.__contains__,
-            ),
-            local=LocalCluster("rome", self.tenant),
+            cluster_id="rome",
+            namespace=self.tenant,
             events=self.told.recorder,
             clock=lambda: self.now,
+            known={watches.FOREIGN_CLUSTERS: self.given_up},
         )
+        self.reconciler = VirtualNodeReconciler(manager)
+
+    def given_up(self) -> dict[Key, Object]:
+        note = {"metadata": {"annotations": {keys.PERMANENTLY_UNREACHABLE: "true"}}}
+        return {Key("", name): note for name in self.gone}
 
     @property
     def key(self) -> Key:
@@ -93,7 +94,7 @@ class Rome:
         return await self.cluster.get_live(kind, key) is not None
 
 
-async def prepared(cluster: Cluster, unique: str) -> Rome:
+async def prepared_consumer(cluster: Cluster, unique: str) -> Rome:
     tenant = f"liqo-tenant-{unique}"
     for name in (tenant, keys.NODE_LEASE_NAMESPACE, "kube-system"):
         await ensure_namespace(cluster, name)
@@ -110,7 +111,7 @@ async def prepared(cluster: Cluster, unique: str) -> Rome:
 
 @pytest.fixture
 async def rome(cluster: Cluster, namespace: str) -> Rome:
-    return await prepared(cluster, namespace)
+    return await prepared_consumer(cluster, namespace)
 
 
 async def test_it_gets_account_rights_deployment_and_map(rome: Rome) -> None:
@@ -133,8 +134,8 @@ async def test_of_two_with_one_name_the_elder_has_it_until_it_is_gone(
     cluster: Cluster, namespace: str
 ) -> None:
     """Admission may let both pass that are created in one moment."""
-    ours = await prepared(cluster, namespace)
-    other = replace(await prepared(cluster, f"{namespace}-other"), name=ours.name)
+    ours = await prepared_consumer(cluster, namespace)
+    other = replace(await prepared_consumer(cluster, f"{namespace}-other"), name=ours.name)
     await ours.create()
     await other.create()
     made = {one.tenant: await there(cluster, keys.VIRTUAL_NODE, one.key) for one in (ours, other)}
@@ -158,7 +159,7 @@ async def test_of_two_with_one_name_the_elder_has_it_until_it_is_gone(
 
 
 async def test_who_waited_for_its_name_gets_it(rome: Rome) -> None:
-    other = replace(await prepared(rome.cluster, f"{rome.tenant}-other"), name=rome.name)
+    other = replace(await prepared_consumer(rome.cluster, f"{rome.tenant}-other"), name=rome.name)
     await rome.create()
     await rome.settle()
     await other.create()
@@ -328,7 +329,7 @@ async def offloaded_pod(rome: Rome, name: str, **metadata: object) -> Key:
 async def drained() -> tuple[Rome, FakeCluster, Key]:
     """A virtual node with one offloaded pod, as its deletion begins."""
     fake = FakeCluster(strict=True)
-    rome = await prepared(fake, "x")
+    rome = await prepared_consumer(fake, "x")
     await rome.create()
     await rome.settle()
     await rome.node()
@@ -373,7 +374,7 @@ async def test_what_cannot_leave_or_go_holds_up_no_other(
 
     found = [await there(fake, keys.POD, key) for key in (pod, *others)]
     assert [objects.is_terminating(one) for one in found] == [False, True, True]
-    await ended(fake, pod, *others)
+    await end_offloaded(fake, pod, *others)
     bound = [key for kind, key in fake.everything() if kind == keys.ROLE_BINDING]
     rome.cluster.refuses["delete", str(keys.ROLE_BINDING), bound[0]] = refused
     for _ in range(5):
@@ -398,11 +399,11 @@ async def left_by_a_drain(drained: tuple[Rome, FakeCluster, Key]) -> list[Key]:
     ]
     await rome.reconciler.reconcile(rome.key)
     assert objects.is_terminating(await there(fake, keys.POD, pod))
-    await ended(fake, pod)
+    await end_offloaded(fake, pod)
     return left
 
 
-async def ended(fake: FakeCluster, *pods: Key) -> None:
+async def end_offloaded(fake: FakeCluster, *pods: Key) -> None:
     """Let pods be gone, as the virtual kubelet does."""
     for key in pods:
         found = await there(fake, keys.POD, key)
@@ -425,7 +426,7 @@ async def test_pods_that_belong_to_their_node_hold_up_no_drain_and_end_with_it(
     assert all([objects.is_terminating(await there(fake, keys.POD, key)) for key in left])
     assert not await rome.is_there(keys.POD, done)
     assert await rome.is_there(keys.DEPLOYMENT, rome.deployment), "who else would end them there?"
-    await ended(fake, *left)
+    await end_offloaded(fake, *left)
     await rome.settle()
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
 
@@ -471,7 +472,7 @@ async def test_pods_of_a_node_that_was_deleted_by_hand_leave_too(
 
     assert objects.is_terminating(await there(fake, keys.POD, pod))
     assert await rome.is_there(keys.DEPLOYMENT, rome.deployment)
-    await ended(fake, pod)
+    await end_offloaded(fake, pod)
     await rome.settle()
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
 
@@ -503,16 +504,7 @@ async def test_where_the_peer_is_gone_for_good_nobody_waits_for_its_pods(
     assert not await rome.is_there(keys.VIRTUAL_NODE, rome.key)
 
 
-@pytest.mark.parametrize(
-    ("ready", "minutes", "is_up", "is_given_up"),
-    [
-        ("Unknown", 11, False, True),
-        ("False", 11, False, True),
-        ("Unknown", 9, False, False),
-        ("True", 11, False, False),
-        ("Unknown", 11, True, False),
-    ],
-)
+@factories.cases("ready, minutes, is_up, is_given_up")
 async def test_where_no_virtual_kubelet_runs_any_more_its_pods_are_given_up_after_a_while(
     drained: tuple[Rome, FakeCluster, Key],
     ready: str,
@@ -553,7 +545,7 @@ def test_of_pods_that_were_given_up_as_many_are_named_as_can_be_read() -> None:
 
 async def test_pods_that_end_at_a_peer_that_is_gone_end_at_once() -> None:
     fake = FakeCluster(strict=True)
-    rome = await prepared(fake, "x")
+    rome = await prepared_consumer(fake, "x")
     await rome.create()
     await rome.settle()
     await rome.node()

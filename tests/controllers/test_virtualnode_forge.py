@@ -11,9 +11,9 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from apis.offloading import ReflectionPolicy, VirtualNode, VkOptionsTemplate
 from controllers.manager import Limits
-from controllers.offloading.virtualnode import reconciler
 from controllers.offloading.virtualnode.forge import deployment, lifecycle, rights
 from controllers.offloading.virtualnode.forge.deployment import LocalCluster
+from controllers.offloading.virtualnode.reconciler import VirtualNodeReconciler
 from kube import errors
 from kubelet import options as options_
 from reflector import __main__
@@ -26,13 +26,13 @@ from tests.manifests import documents
 LOCAL = LocalCluster("rome")
 
 
-def node(**spec: Any) -> Object:
+def vnode(**spec: Any) -> Object:
     obj = virtual_node("liqo-tenant-milan", "milan", "milan", **spec)
     obj["metadata"]["uid"] = "u"
     return obj
 
 
-def template(**spec: Any) -> VkOptionsTemplate:
+def template_of_options(**spec: Any) -> VkOptionsTemplate:
     wanted = {
         "containerImage": "pyliqo:1",
         "createNode": True,
@@ -45,14 +45,14 @@ def template(**spec: Any) -> VkOptionsTemplate:
     )
 
 
-def forged(options: VkOptionsTemplate | None = None, **spec: Any) -> dict[str, Object]:
+def forged_containers(options: VkOptionsTemplate | None = None, **spec: Any) -> dict[str, Object]:
     """Return the two containers by name."""
-    made = deployment.deployment(node(**spec), options or template(), LOCAL)
+    made = deployment.deployment(vnode(**spec), options or template_of_options(), LOCAL)
     return {each["name"]: each for each in made["spec"]["template"]["spec"]["containers"]}
 
 
 def test_the_deployment_has_the_names_and_labels_of_the_reference() -> None:
-    made = deployment.deployment(node(), template(extraLabels={"team": "a"}), LOCAL)
+    made = deployment.deployment(vnode(), template_of_options(extraLabels={"team": "a"}), LOCAL)
 
     chosen = {
         "offloading.liqo.io/component": "virtual-kubelet",
@@ -73,34 +73,34 @@ def test_the_template_says_where_virtual_kubelets_run() -> None:
         "tolerations": [{"key": "pool", "operator": "Exists"}],
         "priorityClassName": "high",
     }
-    made = deployment.deployment(node(), template(**said), LOCAL)
+    made = deployment.deployment(vnode(), template_of_options(**said), LOCAL)
     assert {name: made["spec"]["template"]["spec"][name] for name in said} == said
 
 
 def test_a_virtual_kubelet_has_the_priority_that_is_among_the_manifests() -> None:
-    spec = deployment.deployment(node(), template(), LOCAL)["spec"]["template"]["spec"]
+    spec = deployment.deployment(vnode(), template_of_options(), LOCAL)["spec"]["template"]["spec"]
     assert documents.named("PriorityClass", spec["priorityClassName"])["value"] > 0
     assert spec.keys().isdisjoint({"nodeSelector", "affinity", "tolerations"})
 
 
 def test_the_hash_of_no_patch_is_that_of_the_reference() -> None:
-    made = deployment.deployment(node(), template(), LOCAL)
+    made = deployment.deployment(vnode(), template_of_options(), LOCAL)
 
     digest = made["spec"]["template"]["metadata"]["annotations"]["liqo.io/offloading-patch-hash"]
     assert digest == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 
 
 def test_another_patch_rolls_the_pods_out() -> None:
-    first = deployment.deployment(node(), template(), LOCAL)
+    first = deployment.deployment(vnode(), template_of_options(), LOCAL)
     second = deployment.deployment(
-        node(offloadingPatch={"nodeSelector": {"disk": "ssd"}}), template(), LOCAL
+        vnode(offloadingPatch={"nodeSelector": {"disk": "ssd"}}), template_of_options(), LOCAL
     )
 
     assert first["spec"]["template"] != second["spec"]["template"]
 
 
 def test_two_containers_are_of_one_image_and_may_do_nothing() -> None:
-    containers = forged()
+    containers = forged_containers()
 
     assert list(containers) == ["kubelet", "reflector"]
     for name, container in containers.items():
@@ -123,7 +123,7 @@ def test_each_container_understands_its_arguments() -> None:
     }
     reflectors["secret"]["type"] = "Referenced"
     extra = [f"--{flag}=5s" for flag in ("node-ping-interval", "node-ping-timeout")]
-    options = template(
+    options = template_of_options(
         reflectorsConfig=reflectors,
         extraArgs=[*extra, "--secret-reflection-workers=7", "--enable-apiserver-support=true"],
         nodeExtraLabels={"a": "b", "c": "d"},
@@ -131,7 +131,7 @@ def test_each_container_understands_its_arguments() -> None:
         labelsNotReflected=["x"],
         annotationsNotReflected=["y"],
     )
-    containers = forged(
+    containers = forged_containers(
         options,
         loadBalancerClasses=[
             {"loadBalancerClassName": "a"},
@@ -176,8 +176,8 @@ def test_the_classes_of_all_virtual_nodes_of_a_provider_hold_for_its_services_an
         )
     )
     nodes = [plain, offering, default]
-    cluster = LocalCluster("rome", siblings=lambda _: nodes)
-    options = template()
+    cluster = LocalCluster("rome", siblings=nodes)
+    options = template_of_options()
 
     told = [deployment.reflector_arguments(node, options, cluster) for node in nodes]
 
@@ -199,7 +199,7 @@ def test_every_extra_argument_is_one_that_its_container_takes(
 
 def test_arguments_that_nobody_takes_are_left_out_and_named() -> None:
     extra = ["--enable-storage", "--node-ping-interval=5s"]
-    containers = forged(template(extraArgs=extra))
+    containers = forged_containers(template_of_options(extraArgs=extra))
 
     assert deployment.unknown_arguments(extra) == ["--enable-storage"]
     assert "--node-ping-interval=5s" in containers["kubelet"]["args"]
@@ -216,35 +216,27 @@ def test_arguments_that_nobody_takes_are_left_out_and_named() -> None:
 def test_create_node_is_the_virtual_nodes_word_first(
     *, own: bool | None, common: bool, expected: str
 ) -> None:
-    obj = node(createNode=own)
-    made = deployment.deployment(obj, template(createNode=common), LOCAL)
+    obj = vnode(createNode=own)
+    made = deployment.deployment(obj, template_of_options(createNode=common), LOCAL)
 
     said = made["spec"]["template"]["spec"]["containers"][0]["args"]
     assert f"--create-node={expected}" in said
 
 
-@pytest.mark.parametrize(
-    ("spec", "by_template", "is_checked"),
-    [
-        ({}, False, "true"),
-        ({}, True, "false"),
-        ({"disableNetworkCheck": False}, True, "true"),
-        ({"disableNetworkCheck": True}, False, "false"),
-    ],
-)
+@factories.cases("spec, by_template, is_checked")
 def test_the_network_is_checked_as_the_virtual_node_or_else_the_template_says(
     spec: Object,
     by_template: bool,  # noqa: FBT001
     is_checked: str,
 ) -> None:
-    containers = forged(template(disableNetworkCheck=by_template), **spec)
+    containers = forged_containers(template_of_options(disableNetworkCheck=by_template), **spec)
 
     given = [each for one in containers.values() for each in one["args"] if "network=" in each]
     assert f"--node-check-network={is_checked}" in given
 
 
 def test_rights_name_one_account_and_one_secret() -> None:
-    virtual = VirtualNode.parse(node())
+    virtual = VirtualNode.parse(vnode())
 
     grants = {
         (kind.kind, str(objects.key_of(each))): each for kind, each in rights.at_home(virtual)
@@ -268,7 +260,7 @@ def test_rights_name_one_account_and_one_secret() -> None:
 
 
 def test_a_binding_for_somebody_else_is_not_ours() -> None:
-    virtual = VirtualNode.parse(node())
+    virtual = VirtualNode.parse(vnode())
     binding = rights.offloaded_namespace(virtual, "foo")
     other = copy.deepcopy(binding)
     other["metadata"]["labels"][keys.REMOTE_CLUSTER_ID] = "turin"
@@ -282,19 +274,7 @@ def state(status: str) -> tuple[str, str, str]:
     return status, f"{status}Reason", f"{status} message"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ("Creating", "Running", "Running"),
-        ("Running", "Creating", "Running"),
-        ("None", "Draining", "None"),
-        ("None", "Deleting", "None"),
-        ("Deleting", "Draining", "Deleting"),
-        ("Running", "Draining", "Draining"),
-        ("Draining", "Deleting", "Deleting"),
-        ("Draining", "None", "None"),
-    ],
-)
+@factories.cases("before, after, expected")
 def test_which_condition_may_follow_which(before: str, after: str, expected: str) -> None:
     first = lifecycle.status({}, {lifecycle.NODE: state(before)}, NOW)
 
@@ -320,15 +300,7 @@ def test_a_type_occurs_once_and_each_is_set() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("generation", "status", "expected"),
-    [
-        (2, {"observedGeneration": 2, "availableReplicas": 1}, "Running"),
-        (2, {"observedGeneration": 1, "availableReplicas": 1}, "Creating"),
-        (2, {"observedGeneration": 2}, "Creating"),
-        (1, None, "Creating"),
-    ],
-)
+@factories.cases("generation, status, expected")
 def test_running_means_available(generation: int, status: Object | None, expected: str) -> None:
     found = {"metadata": {"generation": generation}, "status": status}
 
@@ -353,35 +325,7 @@ def test_a_kubeconfig_that_is_missing_is_named() -> None:
     assert "secret tenant/none does not exist: create it" in message
 
 
-DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "uid": "1", "controller": True}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        pytest.param({}, True, id="an offloaded pod"),
-        pytest.param({"labels": {}}, True, id="bound, and not offloaded yet"),
-        pytest.param(
-            {"ownerReferences": [DAEMON]},
-            False,
-            id="of a DaemonSet",
-        ),
-        pytest.param(
-            {"ownerReferences": [{"kind": "ReplicaSet", "uid": "1", "controller": True}]},
-            True,
-            id="of a ReplicaSet",
-        ),
-        pytest.param({"annotations": {"kubernetes.io/config.mirror": "x"}}, False, id="a mirror"),
-        pytest.param(
-            {"deletionTimestamp": "2026-01-01T00:00:00Z"}, True, id="one that ends on the provider"
-        ),
-        pytest.param(
-            {"deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {}},
-            False,
-            id="deleted before it was offloaded",
-        ),
-    ],
-)
+@factories.cases("changes, expected")
 def test_who_has_to_leave(changes: Object, *, expected: bool) -> None:
     metadata = {"labels": {keys.SHADOW_POD_LABEL: "true"}, **changes}
 
@@ -398,9 +342,9 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
         named(keys.IP, Key("liqo", "new"), spec={"ip": "10.96.0.2"}),
     ]
     known = deployment.fabric(networks, servers)
-    local = LocalCluster("rome", fabric=lambda: known)
+    local = LocalCluster("rome", fabric=known)
 
-    made = deployment.deployment(node(), template(), local)
+    made = deployment.deployment(vnode(), template_of_options(), local)
 
     told = {
         each["name"]: [one.replace("$(POD_IP)", "10.0.0.1") for one in each["args"]]
@@ -410,15 +354,15 @@ def test_of_an_ip_fabric_both_containers_are_told_what_it_says_of_this_cluster()
     reflector = __main__.parse(told["reflector"], instance="")
     assert kubelet.has_fabric
     assert kubelet.api_server.addresses == ("10.70.0.1",)
-    assert [str(each) for each in reflector.twins.local_pods] == ["10.244.0.0/16"]
-    assert not any("fabric" in one for each in forged().values() for one in each["args"])
+    assert [str(each) for each in reflector.remote_objects.local_pods] == ["10.244.0.0/16"]
+    assert not any("fabric" in one for each in forged_containers().values() for one in each["args"])
 
 
 async def test_networks_that_appear_reach_the_deployment_also_where_nobody_knew_the_kind() -> None:
     cluster = await with_virtual_node()
     cluster.fail("list", errors.NotFoundError("404 page not found"), kind=keys.NETWORK, times=3)
 
-    async with whole.controlling(cluster, reconciler.controller, Limits(has_fabric=True)):
+    async with whole.controlling(cluster, VirtualNodeReconciler.setup, Limits(has_fabric=True)):
         await is_told(cluster, "--ip-fabric=true")
         labels = {keys.NETWORK_TYPE: keys.POD_CIDR}
         metadata, network = {"labels": labels}, {"cidr": "10.244.0.0/16"}
@@ -432,7 +376,7 @@ async def test_classes_of_another_virtual_node_of_the_provider_reach_the_deploym
     cluster = await with_virtual_node()
     classes = [{"ingressClassName": "theirs"}]
 
-    async with whole.controlling(cluster, reconciler.controller):
+    async with whole.controlling(cluster, VirtualNodeReconciler.setup):
         await is_told(cluster, "--nodename=milan")
         other = virtual_node("liqo-tenant-milan", "other", "milan", ingressClasses=classes)
         await cluster.create(keys.VIRTUAL_NODE, other)
@@ -469,7 +413,7 @@ def metrics_of(**spec: Any) -> dict[str, tuple[list[str], list[int]]]:
             [each for each in container["args"] if each.startswith("--metrics")],
             [each["containerPort"] for each in container["ports"] if "metrics" in each["name"]],
         )
-        for name, container in forged(template(**spec)).items()
+        for name, container in forged_containers(template_of_options(**spec)).items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Of what has been nothing stays: each process has as many objects after 20 lives as before.
+"""Of what has been nothing stays: each process has as many objects after ten lives as before.
 
 One API server is consumer and provider, with the controller manager and both processes of a virtual
 node; another one is each of the peers that come and go. Lives are those of namespaces, of pods and
@@ -22,9 +22,9 @@ from sandbox import controlplane
 from tests import factories
 from tests.census import Census, what_stays
 from tests.conftest import install_crds
-from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, running
-from tests.controllers.managing import inline, install_rights, peer
-from tests.controllers.support import end, offloading
+from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, census_running
+from tests.controllers.managing import inline, install_rights, set_up_peer
+from tests.controllers.support import defaulted, end
 from tests.kube.running import some_at_once
 from tests.kubelet import worlds
 
@@ -54,7 +54,7 @@ class World:
     async def offload(self, name: str) -> None:
         """Offload a namespace, and see its twin."""
         await self.cluster.create(keys.NAMESPACE, factories.namespace(name))
-        await self.cluster.create(keys.NAMESPACE_OFFLOADING, offloading(name))
+        await self.cluster.create(keys.NAMESPACE_OFFLOADING, defaulted(name))
         await self._until(keys.NAMESPACE, Key("", f"{name}-{ROME}"))
 
     async def pod(self, number: int) -> None:
@@ -141,7 +141,7 @@ def _runs(pod: Object) -> bool:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def two_planes(tmp_path: Path) -> AsyncIterator[World]:
     with (
         controlplane.start(tmp_path / "plane") as plane,
         controlplane.start(tmp_path / "other") as other,
@@ -157,16 +157,16 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def processes(world: World, tmp_path: Path) -> AsyncIterator[list[Census]]:
-    config = f"--kubeconfig={world.kubeconfig}"
+async def processes(two_planes: World, tmp_path: Path) -> AsyncIterator[list[Census]]:
+    config = f"--kubeconfig={two_planes.kubeconfig}"
     async with contextlib.AsyncExitStack() as stack:
 
         async def run(module: str, *args: str) -> Census:
-            started = running(Census(tmp_path, module), tmp_path / f"{module}.log", *args)
+            started = census_running(Census(tmp_path, module), tmp_path / f"{module}.log", *args)
             return await stack.enter_async_context(started)
 
         controllers = await run("controllers", config, "--liqo-namespace", keys.LIQO_NAMESPACE)
-        local, _ = await peer(world.cluster, UNIQUE, world.kubeconfig)
+        local, _ = await set_up_peer(two_planes.cluster, UNIQUE, two_planes.kubeconfig)
         node = (
             config, f"--nodename={MILAN}", f"--tenant-namespace={local}",
             f"--home-cluster-id={ROME}", f"--foreign-cluster-id={MILAN}",
@@ -178,9 +178,9 @@ async def processes(world: World, tmp_path: Path) -> AsyncIterator[list[Census]]
 
 
 async def test_of_namespaces_pods_slices_and_peers_that_went_nothing_stays(
-    world: World, processes: list[Census]
+    two_planes: World, processes: list[Census]
 ) -> None:
-    await world.offload(ALWAYS)
-    stays = await what_stays(processes, world.live, first=FIRST, lives=LIVES)
+    await two_planes.offload(ALWAYS)
+    stays = await what_stays(processes, two_planes.live, first=FIRST, lives=LIVES)
 
     assert stays == {"controllers": {}, "kubelet": {}, "reflector": {}}

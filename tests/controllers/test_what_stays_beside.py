@@ -19,7 +19,7 @@ from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.census import Census, what_stays
-from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, running
+from tests.controllers.lives import AT_ONCE, FIRST, LIVES, WITHIN_S, census_running
 from tests.controllers.support import end, ensure_namespace
 from tests.kube.running import some_at_once
 from tests.manifests import documents
@@ -90,7 +90,7 @@ async def test_of_certificates_that_ended_nothing_stays_in_who_makes_them(
 
     await ensure_namespace(cluster, keys.LIQO_NAMESPACE)
     config = f"--kubeconfig={own_plane.kubeconfig}"
-    async with running(Census(tmp_path, "certs"), tmp_path / "log", config) as census:
+    async with census_running(Census(tmp_path, "certs"), tmp_path / "log", config) as census:
         await assert_nothing_stays(census, life)
 
 
@@ -128,7 +128,7 @@ async def test_of_twins_and_pods_that_went_nothing_stays_in_the_metric_agent(
     census = Census(tmp_path, "controllers.metricagent")
     (service,) = documents.of_kind("APIService")
     await cluster.create(keys.API_SERVICE, service)
-    async with running(census, tmp_path / "log", config, "--port=0"):
+    async with census_running(census, tmp_path / "log", config, "--port=0"):
         await until_there(cluster, keys.API_SERVICE, key_of(service), has_authority)
         await assert_nothing_stays(census, life)
 

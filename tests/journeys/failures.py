@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -14,9 +13,10 @@ from typing import Final
 from apis import keys
 from apis.objects import Key, Object
 from kube.client import ClusterClient
+from tests.conftest import size_of
 from tests.journeys import world
 
-FAILURES: Final = int(os.environ.get("PYLIQO_TEST_FAILURES", "1"))
+FAILURES: Final = size_of("PYLIQO_TEST_FAILURES", 1, 10)
 
 
 @dataclass(frozen=True)

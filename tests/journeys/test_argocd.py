@@ -27,10 +27,7 @@ JUDGED: Final = ("Tenant", "ResourceSlice", "NamespaceOffloading")
 """Kinds whose health `docs/examples/argocd-health.yaml` tells."""
 APPLIES: Final = re.compile(r'^kubectl --kubeconfig "\$\w+" apply .*-k fleet/(\S+)$', re.MULTILINE)
 
-pytestmark = [
-    pytest.mark.journey,
-    pytest.mark.skipif(not argocd.FOLDER, reason=argocd.HOW),
-]
+pytestmark = [pytest.mark.journey, pytest.mark.skipif(not argocd.FOLDER, reason=argocd.HOW)]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from apis.objects import Key, named
 from kube.client import ClusterClient
 from sandbox import install, pair
 from tests.journeys import world
-from tests.journeys.test_pod_life import is_ready
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 

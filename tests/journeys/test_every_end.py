@@ -5,7 +5,6 @@
 
 import asyncio
 import contextlib
-import os
 from dataclasses import dataclass
 from itertools import permutations, product
 from typing import Final, TypeAlias
@@ -15,6 +14,7 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from kube import errors
+from tests.conftest import size_of
 from tests.journeys import world
 from tests.journeys.births import Births
 
@@ -41,7 +41,7 @@ SINGLY: Final[list[Order]] = [("local",), ("force",), ("remote",), ("shadow",)]
 TOGETHER: Final[list[Order]] = [
     order for count in (2, 3) for order in permutations(("local", "remote", "shadow"), count)
 ]
-MORE: Final = TOGETHER if os.environ.get("PYLIQO_TEST_ENDS") == "all" else []
+MORE: Final = TOGETHER if size_of("PYLIQO_TEST_ENDS", small=False, full=True) else []
 _ALL: Final = [*SINGLY, *MORE]
 TABLES: Final = [_ALL[first : first + 4] for first in range(0, len(_ALL), 4)]
 """As many pods as a node takes at once."""

@@ -11,6 +11,7 @@ from apis.objects import Key
 from sandbox import pair
 from tests.journeys import world
 from tests.journeys.births import Births
+from tests.world import restarts
 
 pytestmark = pytest.mark.journey
 
@@ -54,7 +55,3 @@ def all_running(seen: world.World) -> bool:
 
 def uid(pod: Mapping[str, Mapping[str, str]]) -> str:
     return pod["metadata"]["uid"]
-
-
-def restarts(pod: Mapping[str, Mapping[str, list[dict[str, int]]]]) -> int:
-    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])

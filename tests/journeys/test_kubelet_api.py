@@ -26,8 +26,10 @@ from controllers.offloading.virtualnode.forge import deployment
 from kube.client import ClusterClient
 from sandbox import pair
 from tests import scraping
+from tests.conftest import size_of
 from tests.journeys import vk, world
 from tests.journeys.kubectl import SPDY, Kubectl
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 
@@ -36,10 +38,9 @@ KEPT = "echo open; exec sleep 1000"
 KEPT_OPEN = 3
 FEW = 4
 """Connections to the provider that are kept for the next request."""
-# The full size: PYLIQO_TEST_EXIT_STEP=1 PYLIQO_TEST_EXECS=200 PYLIQO_TEST_IDLE_S=600
-STEP = int(os.environ.get("PYLIQO_TEST_EXIT_STEP", "51"))
-AT_ONCE = int(os.environ.get("PYLIQO_TEST_EXECS", "10"))
-IDLE_S = float(os.environ.get("PYLIQO_TEST_IDLE_S", "3"))
+STEP = size_of("PYLIQO_TEST_EXIT_STEP", 51, 1)
+AT_ONCE = size_of("PYLIQO_TEST_EXECS", 10, 200)
+IDLE_S = size_of("PYLIQO_TEST_IDLE_S", 3.0, 600.0)
 PROCESSES = 8
 """So many of kubectl at once, each of which takes memory and CPU of its own."""
 WEBSOCKET: Mapping[str, str] = {}
@@ -96,11 +97,6 @@ def is_in_second_life(pod: Object) -> bool:
     containers = pod.get("status", {}).get("containerStatuses") or []
     restarts = {one["name"]: one["restartCount"] for one in containers}
     return is_ready(pod) and restarts == {"main": 1, "terminal": 0}
-
-
-def is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def over(kubectl: Kubectl, variables: Mapping[str, str]) -> Kubectl:
@@ -444,7 +440,7 @@ async def forwarded(kubectl: Kubectl, port: int) -> AsyncIterator[int]:
 
 
 async def files_are_copied(kubectl: Kubectl, folder: Path) -> None:
-    size = int(os.environ.get("PYLIQO_TEST_COPY_MB", "8")) * 2**20
+    size = size_of("PYLIQO_TEST_COPY_MB", 8, 100) * 2**20
     there, back = folder / "there", folder / "back"
     there.write_bytes(secrets.token_bytes(2**20) * (size // 2**20))
     await kubectl.out("cp", "-c", "main", str(there), "web:copied")

@@ -57,7 +57,7 @@ async def test_namespaces_end_while_no_metric_agent_answers(both: world.Pair) ->
         await milan.delete(keys.NAMESPACE, left, uid=uid(made))
         await informer.until(milan, keys.NAMESPACE, left, is_gone)
     finally:
-        await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 2}})
+        await milan.patch(keys.DEPLOYMENT, agent, {"spec": {"replicas": 1}})
     await until_available(milan)
 
 

@@ -80,10 +80,7 @@ def value(secret: Object, key: str) -> bytes:
 
 
 async def test_each_graph_of_the_boards_has_data_of_a_cluster(
-    both: world.Pair,
-    namespace: str,
-    jobs: list[dict[str, Any]],
-    tmp_path: Path,
+    both: world.Pair, namespace: str, jobs: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """``PYLIQO_PICTURES=docs`` makes the pictures that the documents have, in five minutes more."""
     (tmp_path / "consoles").mkdir()

@@ -6,7 +6,6 @@ whose caches lag. ``PYLIQO_ONE_FILE_RUNS`` sets how many runs of each.
 
 import asyncio
 import json
-import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -18,12 +17,13 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object, is_terminating, named
 from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
+from tests.conftest import size_of
 from tests.journeys import world
 from tests.webhook import hooked
 
 pytestmark = pytest.mark.journey
 
-RUNS: Final = int(os.environ.get("PYLIQO_ONE_FILE_RUNS", "5"))
+RUNS: Final = size_of("PYLIQO_ONE_FILE_RUNS", 3, 50)
 MOUNTED: Final = "/lag"
 ENVIRONMENT: Final = {
     **hooked.LAGGING,

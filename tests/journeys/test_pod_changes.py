@@ -12,6 +12,7 @@ from sandbox import images
 from tests.journeys import failures, vk, world
 from tests.journeys.failures import Wrong
 from tests.journeys.tiers import service
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 
@@ -22,10 +23,6 @@ PRESSURE: Final = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exist
 def condition(pod: Object, type_: str) -> Object:
     found: list[Object] = pod.get("status", {}).get("conditions") or []
     return next((one for one in found if one["type"] == type_), {})
-
-
-def is_ready(pod: Object) -> bool:
-    return condition(pod, "Ready").get("status") == "True"
 
 
 def container(pod: Object, field: str = "containerStatuses") -> Object:
@@ -55,10 +52,7 @@ def rich(namespace: str, image: str) -> Object:
                         {
                             "downwardAPI": {
                                 "items": [
-                                    {
-                                        "path": "labels",
-                                        "fieldRef": {"fieldPath": "metadata.labels"},
-                                    }
+                                    {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
                                 ]
                             }
                         }
@@ -188,10 +182,7 @@ async def change(both: world.Pair, key: Key) -> None:
         "targetContainerName": "main",
     }
     await both.rome.patch(
-        keys.POD,
-        key,
-        {"spec": {"ephemeralContainers": [debug]}},
-        subresource="ephemeralcontainers",
+        keys.POD, key, {"spec": {"ephemeralContainers": [debug]}}, subresource="ephemeralcontainers"
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from tests.journeys import world
+from tests.world import is_ready, restarts
 
 pytestmark = pytest.mark.journey
 
@@ -211,7 +212,7 @@ async def test_logs_come_through_the_virtual_node(both: world.Pair, namespace: s
 
     assert await world.until_logged(both.rome, path, "second\n") == "first\nsecond\n"
     async with both.rome.stream("GET", path, {"tailLines": "1"}) as answer:
-        assert await answer.text() == "second\n"
+        assert [chunk async for chunk in answer.content.iter_any()] == [b"second\n"]
 
 
 async def run(both: world.Pair, key: Key, *command: str, **spec: Any) -> Object:
@@ -219,12 +220,3 @@ async def run(both: world.Pair, key: Key, *command: str, **spec: Any) -> Object:
     pod = world.pod(key.namespace, key.name, both.image, *command, **spec)
     await both.rome.create(keys.POD, pod)
     return await world.until_one(both.rome, keys.POD, key, is_ready)
-
-
-def is_ready(pod: Object) -> bool:
-    conditions: list[dict[str, Any]] = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-
-
-def restarts(pod: Object) -> int:
-    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])

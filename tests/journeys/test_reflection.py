@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import statistics
 import sys
 import time
@@ -18,11 +17,12 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.cluster import Selection
 from tests import factories
+from tests.conftest import size_of
 from tests.journeys import vk, world
 
 pytestmark = pytest.mark.journey
-NEW_PODS: Final = int(os.environ.get("PYLIQO_NEW_PODS", "5"))
-OTHERS: Final = int(os.environ.get("PYLIQO_OTHERS", "100"))
+NEW_PODS: Final = size_of("PYLIQO_NEW_PODS", 5, 200)
+OTHERS: Final = size_of("PYLIQO_OTHERS", 100, 150)
 """ConfigMaps that change just before each new pod reads another one."""
 
 

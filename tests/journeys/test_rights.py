@@ -9,7 +9,7 @@ from apis import keys
 from apis.objects import Key
 from sandbox import audit
 from tests.journeys import world
-from tests.journeys.test_pod_life import is_ready
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 

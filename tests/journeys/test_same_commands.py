@@ -22,7 +22,7 @@ from apis.objects import Key, Object, named
 from reflector.kinds import events
 from tests.journeys import world
 from tests.journeys.kubectl import Done, Kubectl
-from tests.journeys.test_kubelet_api import is_ready
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 
@@ -155,7 +155,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "delete": plain("delete", "pod", "web", "--timeout=60s"),
 }  # fmt: skip
 DIFFERENT: Final[Mapping[str, str]] = {
-    "describe": "labels, annotations, toleration and events are those of an offloaded pod",
+    "describe": "labels, annotations, toleration and events are those of an offloaded pod"
 }
 REASONS: Final = Path(__file__).parents[2] / "docs" / "kubectl-on-virtual-nodes.md"
 

@@ -23,13 +23,15 @@ from apis.slices import of_virtual_node
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox.kubectl import Kubectl
+from tests.conftest import size_of
 from tests.journeys import world
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 
 HERE, THERE = naming.tenant_namespace("rome"), naming.tenant_namespace("milan")
-RESIZES = int(os.environ.get("PYLIQO_RESIZES", "7"))
-"""How often a slice is changed and the node looked at; 200 for a P99."""
+RESIZES = size_of("PYLIQO_RESIZES", 7, 200)
+"""How often a slice is changed and the node looked at."""
 POOL = Key(HERE, "mypool")
 USER = naming.quota_name("mypool", "milan")
 
@@ -73,11 +75,6 @@ async def peering(both: world.Pair, kubeconfigs: Mapping[str, Path]) -> AsyncIte
     await made.liqoctl("milan", "peer", *remote, "--no-create-resource-slice")
     yield made
     await made.liqoctl("milan", "unpeer", *remote, "--timeout", "3m")
-
-
-def is_ready(node: Object) -> bool:
-    listed = node["status"].get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in listed)
 
 
 MUCH = 120 * 10**6

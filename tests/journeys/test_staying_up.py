@@ -19,6 +19,7 @@ from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
 from tests.journeys import world
 from tests.webhook.replicas import Load
+from tests.world import is_ready, restarts
 
 pytestmark = pytest.mark.journey
 
@@ -98,10 +99,7 @@ async def taken_away(both: world.Pair, rome: Kubectl, offloaded: str) -> AsyncIt
 
 
 async def test_without_any_replica_only_offloaded_namespaces_wait_and_then_they_go_on(
-    both: world.Pair,
-    rome: Kubectl,
-    offloaded: str,
-    taken_away: None,
+    both: world.Pair, rome: Kubectl, offloaded: str, taken_away: None
 ) -> None:
     with pytest.raises(KubeError, match=r"pod\.mutate\.liqo\.io"):
         await both.rome.create(keys.POD, world.pod(offloaded, "refused", both.image))
@@ -168,14 +166,6 @@ def replicas(seen: world.World) -> list[Key]:
     found = {key: pod for key, pod in seen.items() if key.name.startswith("liqo-webhook-")}
     is_calm = all(is_ready(pod) and not objects.is_terminating(pod) for pod in found.values())
     return sorted(found) if is_calm else []
-
-
-def is_ready(pod: Object) -> bool:
-    return objects.is_condition_true(pod["status"].get("conditions"), "Ready")
-
-
-def restarts(pod: Object) -> int:
-    return sum(one["restartCount"] for one in pod["status"].get("containerStatuses") or [])
 
 
 def containers(pod: Object) -> list[str]:

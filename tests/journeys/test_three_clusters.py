@@ -27,10 +27,7 @@ pytestmark = pytest.mark.journey
 def pod(namespace: str, node: str) -> Object:
     """Return a pod that only ``node`` may take."""
     return world.pod(
-        namespace,
-        f"on-{node}",
-        images.workload_name(),
-        nodeSelector={keys.REMOTE_CLUSTER_ID: node},
+        namespace, f"on-{node}", images.workload_name(), nodeSelector={keys.REMOTE_CLUSTER_ID: node}
     )
 
 

@@ -20,6 +20,7 @@ from tests.documents.terminal import Terminal
 from tests.journeys import tiers, world
 from tests.journeys.test_three_clusters import running
 from tests.journeys.three import THIRD, Three
+from tests.world import is_ready
 
 pytestmark = pytest.mark.journey
 
@@ -374,10 +375,6 @@ async def test_two_nodes_are_summed_and_pods_too_large_for_home_spread_by_what_i
         await spaces.types(f"liqoctl delete resourceslice {name} --skip-confirm")
     for place in PROVIDERS:
         await world.remove(three[place], keys.NODE, Key("", SIMULATED))
-
-
-def is_ready(node: Object) -> bool:
-    return objects.is_condition_true(node.get("status", {}).get("conditions"), "Ready")
 
 
 async def share_of_both_nodes(there: ClusterClient) -> str:

@@ -5,7 +5,6 @@ simulated nodes, without containers. Source: docs/parity.md F-29, F-36.
 """
 
 import asyncio
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -17,12 +16,13 @@ from apis.objects import Key, named
 from sandbox import components, install, stepper
 from sandbox.clusters import Sandbox
 from sandbox.kubectl import Kubectl
+from tests.conftest import size_of
 from tests.journeys import world
 from tests.webhook.replicas import Load
 
 pytestmark = pytest.mark.journey
 
-PODS: Final = int(os.environ.get("PYLIQO_TEST_UPGRADED", "6"))
+PODS: Final = size_of("PYLIQO_TEST_UPGRADED", 6, 1000)
 CONTAINERS: Final = 100
 """More pods than that are also given simulated nodes."""
 PER_S: Final = 5

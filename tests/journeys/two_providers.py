@@ -19,6 +19,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import images, install, pair
 from tests.journeys import tiers, world
+from tests.world import is_ready
 
 PROVIDERS = ("milan", "cool-firefly")
 HOME_NODE = "rome-1"
@@ -317,11 +318,6 @@ async def log(cluster: ClusterClient, key: Key) -> str:
 
 def has_ended(pod: Object) -> bool:
     return world.phase(pod) in {"Succeeded", "Failed"}
-
-
-def is_ready(pod: Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def elsewhere(slices: world.World, service: str) -> int:

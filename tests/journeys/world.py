@@ -81,10 +81,7 @@ def sleeping() -> str:
 def deployment(namespace: str, name: str, image: str, replicas: int) -> Object:
     """Return a Deployment of sleeping pods."""
     labels = {"app": name}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": pod(namespace, name, image)["spec"],
-    }
+    template = {"metadata": {"labels": labels}, "spec": pod(namespace, name, image)["spec"]}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return named(keys.DEPLOYMENT, Key(namespace, name), spec=spec)
 

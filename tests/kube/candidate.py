@@ -21,7 +21,6 @@ _EVERY_S = 0.002
 
 
 async def main(kubeconfig: Path, namespace: str, who: str, skew_s: float) -> None:
-    """Lead whenever elected, until killed."""
     skew = dt.timedelta(seconds=skew_s)
     async with client.connect(kubeconfig, user_agent=f"candidate-{who}") as cluster:
         election = Election(

@@ -7,7 +7,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -66,22 +66,21 @@ async def running(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[a
 
 
 async def until(holds: Callable[[], object], within_s: float = 300) -> None:
-    """Wait until ``holds``."""
     async with asyncio.timeout(within_s):
         while not holds():  # noqa: ASYNC110  # a test looks at states that announce nothing
             await asyncio.sleep(0.001)
 
 
 async def until_so(
-    holds: Callable[[], Awaitable[object]], what: str, within_s: float = 300
+    holds: Callable[[], Awaitable[object]], what: str = "", within_s: float = 300
 ) -> None:
-    """Wait until ``holds``, which asks another process; ``what`` says what for."""
+    """Wait until ``holds``, which asks a cluster or a process; ``what`` says what for."""
     try:
         async with asyncio.timeout(within_s):
             while not await holds():  # noqa: ASYNC110  # the condition is in another process
                 await asyncio.sleep(0.02)
     except TimeoutError as error:
-        raise AssertionError(f"not within {within_s:g} s: {what}") from error
+        raise AssertionError(f"not within {within_s:g} s: {what or holds}") from error
 
 
 async def some_at_once(work: Iterable[Awaitable[T]], limit: int = 16) -> list[T]:
@@ -96,7 +95,6 @@ async def some_at_once(work: Iterable[Awaitable[T]], limit: int = 16) -> list[T]
 
 
 async def forever() -> None:
-    """Wait until cancelled."""
     await asyncio.Event().wait()
 
 
@@ -125,6 +123,13 @@ class Gate:
         self.port = 0
         self.passed = 0
         """How many pieces went through, of whatever size."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shut()
 
     async def open(self) -> None:
         """Let connections through."""

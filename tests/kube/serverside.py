@@ -23,7 +23,7 @@ async def connected(plane: Plane, gate: Gate | None = None) -> AsyncIterator[Clu
         yield cluster
 
 
-async def create(cluster: Cluster, namespace: str, name: str) -> Object:
+async def create_labelled(cluster: Cluster, namespace: str, name: str) -> Object:
     obj = config_map(namespace, name, its="last words")
     obj["metadata"]["labels"] = {"test": ""}
     return await cluster.create(keys.CONFIG_MAP, obj)
@@ -34,6 +34,6 @@ async def made(cluster: Cluster, plane: Plane) -> str:
     return str((await cluster.create(keys.NAMESPACE, obj))["metadata"]["name"])
 
 
-async def remove(cluster: Cluster, obj: Object) -> None:
+async def remove_object(cluster: Cluster, obj: Object) -> None:
     key = Key(obj["metadata"]["namespace"], obj["metadata"]["name"])
     await cluster.delete(keys.CONFIG_MAP, key, uid=uid(obj))

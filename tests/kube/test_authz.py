@@ -11,19 +11,10 @@ from apis.objects import Kind, Object
 from kube import authz, errors
 from kube.authz import Authorizer, NotAuthorizedError, Right, UnauthenticatedError, User
 from tests.fakes import FakeCluster
+from tests.kube.running import Time
 
 LOGS = (Right("get", "proxy"),)
 ADMIN = User("admin", ("system:masters", "system:authenticated"))
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def allows(*names: str) -> Callable[[Object], Object]:
@@ -39,7 +30,7 @@ def knows(token: str) -> Callable[[Object], Object]:
     return answer
 
 
-def asked(cluster: FakeCluster) -> int:
+def access_reviews(cluster: FakeCluster) -> int:
     return cluster.requests["create", "subjectaccessreviews"]
 
 
@@ -71,7 +62,7 @@ async def test_nobody_we_know(header: str) -> None:
 async def test_a_token_is_reviewed_and_remembered() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.TOKEN_REVIEW] = knows("right")
-    clock = Clock()
+    clock = Time()
     gate = Authorizer(cluster, "milan", clock=clock)
 
     for seconds in (0, 100, 30):
@@ -84,22 +75,22 @@ async def test_a_token_is_reviewed_and_remembered() -> None:
 async def test_a_verdict_is_remembered_two_minutes_or_half_a_one() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
-    clock = Clock()
+    clock = Time()
     gate = Authorizer(cluster, "milan", clock=clock)
 
     await gate.check(ADMIN, LOGS)
     clock.now += 119
     await gate.check(ADMIN, LOGS)
-    assert asked(cluster) == 1
+    assert access_reviews(cluster) == 1
     clock.now += 2
     await gate.check(ADMIN, LOGS)
-    assert asked(cluster) == 2
+    assert access_reviews(cluster) == 2
 
     for seconds, expected in ((0, 3), (29, 3), (2, 4)):
         clock.now += seconds
         with pytest.raises(NotAuthorizedError, match="get nodes/proxy"):
             await gate.check(User("mallory"), LOGS)
-        assert asked(cluster) == expected
+        assert access_reviews(cluster) == expected
 
 
 async def test_many_who_want_to_know_the_same_at_once_ask_once() -> None:
@@ -107,19 +98,19 @@ async def test_many_who_want_to_know_the_same_at_once_ask_once() -> None:
     cluster = FakeCluster()
     cluster.answers[keys.SUBJECT_ACCESS_REVIEW] = allows("admin")
     cluster.answers[keys.TOKEN_REVIEW] = knows("right")
-    clock = Clock()
+    clock = Time()
     gate = Authorizer(cluster, "milan", clock=clock)
 
     for time in (1, 2):
         await asyncio.gather(*(gate.check(ADMIN, LOGS) for _ in range(200)))
         users = await asyncio.gather(*(gate.user(None, "Bearer right") for _ in range(200)))
         assert set(users) == {User("robot", ("robots",))}
-        assert (asked(cluster), cluster.requests["create", "tokenreviews"]) == (time, time)
+        assert (access_reviews(cluster), cluster.requests["create", "tokenreviews"]) == (time, time)
         clock.now += 121
 
     others = (gate.check(ADMIN, (Right("get", "stats"),)), gate.check(User("admin"), LOGS))
     await asyncio.gather(*others)
-    assert asked(cluster) == 4, "another right and another user are other questions"
+    assert access_reviews(cluster) == 4, "another right and another user are other questions"
 
 
 async def test_who_gives_up_takes_the_answer_from_nobody() -> None:
@@ -128,13 +119,13 @@ async def test_who_gives_up_takes_the_answer_from_nobody() -> None:
     gate = Authorizer(cluster, "milan")
 
     first, second = (asyncio.create_task(gate.check(ADMIN, LOGS)) for _ in range(2))
-    while not asked(cluster):  # noqa: ASYNC110  # the first one is asking
+    while not access_reviews(cluster):  # noqa: ASYNC110  # the first one is asking
         await asyncio.sleep(0)
     first.cancel()
     await second
     with contextlib.suppress(asyncio.CancelledError):
         await first
-    assert asked(cluster) == 1
+    assert access_reviews(cluster) == 1
 
 
 async def test_a_question_that_could_not_be_asked_is_asked_again() -> None:

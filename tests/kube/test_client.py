@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import gzip
 import os
 import resource
 import tracemalloc
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -20,13 +22,15 @@ from apis.objects import Key, Kind, Object
 from kube import client, credentials, errors, metrics, transport, wire
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.connection import Connection, CurrentConnection
 from kube.credentials import Access
 from kube.slim import Partial
+from tests.conftest import size_of
 from tests.factories import config_map
 from tests.kube.running import Answer, Gate, serving, turns, until
 
 WEB = Key("ns", "web")
-LISTED: Final = int(os.environ.get("PYLIQO_LISTED", "10000"))
+LISTED: Final = size_of("PYLIQO_LISTED", 10_000, 50_000)
 PAGES_AT_ONCE: Final = 10
 """What a page takes as text, as bytes and decoded, here and in the server, which runs here."""
 
@@ -53,13 +57,11 @@ class Stub:
 
 @pytest.fixture
 async def gate(stub: Stub) -> AsyncIterator[Gate]:
-    gate = Gate(yarl.URL(stub.server).port or 0)
-    await gate.open()
-    yield gate
-    await gate.shut()
+    async with Gate(yarl.URL(stub.server).port or 0) as gate:
+        yield gate
 
 
-def plain(port: int) -> Access:
+def plain_access(port: int) -> Access:
     """Return nobody's access to a port of this machine."""
     return Access(f"http://127.0.0.1:{port}", tls=None)
 
@@ -505,7 +507,7 @@ async def test_while_a_server_is_away_nobody_waits_and_its_return_is_found(
     stub: Stub, gate: Gate
 ) -> None:
     returned: list[float] = []
-    async with client.connect(plain(gate.port)) as cluster:
+    async with client.connect(plain_access(gate.port)) as cluster:
         cluster.reach.subscribe(lambda: returned.append(cluster.reach.lost_s()))
         await cluster.get(keys.SECRET, WEB)
         await gate.shut()
@@ -535,7 +537,7 @@ async def test_an_outage_ends_watches_whose_bytes_would_come_late(stub: Stub, ga
         await asyncio.Event().wait()
         return response
 
-    async with client.connect(plain(gate.port)) as cluster:
+    async with client.connect(plain_access(gate.port)) as cluster:
         stub.answers = [watched]
         events = cluster.watch(Selection(keys.SECRET, Object), "1")
         following = asyncio.ensure_future(anext(events))
@@ -550,12 +552,13 @@ async def test_an_outage_ends_watches_whose_bytes_would_come_late(stub: Stub, ga
 
 
 async def test_whoever_did_not_see_an_outage_asks_a_restored_server_for_its_version(
-    stub: Stub, gate: Gate
+    stub: Stub, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its watch ended in peace, as of a server that shuts down; another request met the outage."""
+    """Its watch ended when its time was over; another request met the outage."""
+    monkeypatch.setattr(client, "WATCH_S", 1)
     following = Selection(keys.CONFIG_MAP, Object, "ns")
-    stub.answers = [listed("10"), stream()]
-    async with client.connect(plain(gate.port), user_agent="pyliqo-test/1") as cluster:
+    stub.answers = [empty_list("10"), stream()]
+    async with client.connect(plain_access(gate.port), user_agent="pyliqo-test/1") as cluster:
         await cluster.list(following)
         async with contextlib.aclosing(cluster.watch(following, "10")) as events:
             assert [event async for event in events] == []
@@ -565,7 +568,7 @@ async def test_whoever_did_not_see_an_outage_asks_a_restored_server_for_its_vers
         await until(lambda: cluster.reach.is_lost)
         await gate.open()
         await until(lambda: not cluster.reach.is_lost)
-        stub.answers = [listed("5")]
+        stub.answers = [empty_list("5")]
 
         with pytest.raises(errors.KubeError, match="the server is at version 5, behind 10"):
             await anext(cluster.watch(following, "10"))
@@ -581,7 +584,7 @@ async def test_a_watch_that_was_silent_is_opened_again_with_a_question(
         return response
 
     following = Selection(keys.CONFIG_MAP, Object, "ns")
-    stub.answers = [silent, listed("5")]
+    stub.answers = [silent, empty_list("5")]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.2):
             await anext(cluster.watch(following, "10"))
@@ -590,7 +593,20 @@ async def test_a_watch_that_was_silent_is_opened_again_with_a_question(
         await anext(cluster.watch(following, "10"))
 
 
-def listed(version: str) -> web.Response:
+async def test_a_watch_that_ends_before_its_time_is_opened_again_with_a_question(
+    stub: Stub, cluster: ClusterClient
+) -> None:
+    """Servers end them so when they lose their etcd; a liar does after a version of its own."""
+    following = Selection(keys.CONFIG_MAP, Object, "ns")
+    stub.answers = [stream(line("ADDED", version="10")), empty_list("5")]
+    async with contextlib.aclosing(cluster.watch(following, "4")) as events:
+        assert [event.version async for event in events] == ["10"]
+
+    with pytest.raises(errors.KubeError, match="the server is at version 5, behind 10"):
+        await anext(cluster.watch(following, "10"))
+
+
+def empty_list(version: str) -> web.Response:
     return web.json_response({"metadata": {"resourceVersion": version}, "items": []})
 
 
@@ -769,6 +785,41 @@ async def test_another_identity_ends_watches_and_lets_calls_finish(stub: Stub) -
     assert stub.asked[-2].headers["Authorization"] == "Bearer old"
 
 
+async def get(connection: Connection, server: str) -> None:
+    async with connection.request("GET", yarl.URL(server)):
+        pass
+
+
+@pytest.mark.parametrize("how_far", range(1, 6))
+async def test_wherever_closing_is_interrupted_no_session_stays_open(
+    stub: Stub, how_far: int
+) -> None:
+    held = asyncio.Event()
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        held.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    stub.answers = [slow]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        identity = CurrentConnection(credentials.plain(stub.server), "x")
+        call = asyncio.ensure_future(get(identity.connection, stub.server))
+        await held.wait()
+        identity.connection.start_anew()
+        identity.replace(identity.access)
+        closing = asyncio.ensure_future(identity.close())
+        await turns(how_far)
+        for task in (closing, call):
+            task.cancel()
+            await asyncio.wait([task])
+        del identity, call, closing, task
+        gc.collect()
+
+    assert [str(each.message) for each in caught] == []
+
+
 async def test_leases_and_nodes_do_not_wait_behind_the_rest(
     stub: Stub, cluster: ClusterClient
 ) -> None:
@@ -837,19 +888,22 @@ async def test_logs_are_streamed_and_refusals_raised(stub: Stub, cluster: Cluste
     stub.answers = [stream(b"one\n", b"two\n"), status(403, "Forbidden")]
 
     async with cluster.stream("GET", "/api/v1/x/log", {"follow": "true"}) as answer:
-        assert await answer.read() == b"one\ntwo\n"
+        assert b"".join([each async for each in answer.content.iter_any()]) == b"one\ntwo\n"
     with pytest.raises(errors.ForbiddenError):
         async with cluster.stream("GET", "/api/v1/x/log"):
             pass
 
 
-async def test_requests_are_counted(stub: Stub, cluster: ClusterClient) -> None:
-    kind = Kind("", "v1", "Counted", "counteds")
+async def test_requests_are_counted(
+    stub: Stub, cluster: ClusterClient, request: pytest.FixtureRequest
+) -> None:
+    counted = f"counteds{len(request.node.name)}"
+    kind = Kind("", "v1", "Counted", counted)
     stub.answers = [web.json_response({}), status(403)]
     await cluster.get(kind, WEB)
     with pytest.raises(errors.ForbiddenError):
         await cluster.get(kind, WEB)
 
     for code in ("200", "403"):
-        labels = {"verb": "get", "resource": "counteds", "code": code}
+        labels = {"verb": "get", "resource": counted, "code": code}
         assert metrics.REGISTRY.get_sample_value("pyliqo_requests_total", labels) == 1

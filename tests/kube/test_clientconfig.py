@@ -41,15 +41,15 @@ OIDC: Final = {
 }
 
 
-def text(pem: bytes) -> str:
+def base64_of(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 
 
 CERTIFICATE: Final = {
-    "client-certificate-data": text(ADMIN.certificate),
-    "client-key-data": text(ADMIN.key),
+    "client-certificate-data": base64_of(ADMIN.certificate),
+    "client-key-data": base64_of(ADMIN.key),
 }
-TRUST: Final = {"certificate-authority-data": text(CA.certificate)}
+TRUST: Final = {"certificate-authority-data": base64_of(CA.certificate)}
 
 
 def config(  # noqa: PLR0913  # each a part of the file
@@ -88,7 +88,7 @@ def login(script: str, **fields: Any) -> dict[str, Any]:
     return {"exec": {key: value for key, value in {**said, **fields}.items() if value is not None}}
 
 
-def answer(got: str = "got", version: str = EXEC, **rest: str) -> str:
+def plugin_script(got: str = "got", version: str = EXEC, **rest: str) -> str:
     """Return a script that answers with the token ``got``."""
     status = {"token": got, **rest}
     said = f'{{"kind": "ExecCredential", "apiVersion": "{version}", "status": {{%s}}}}'
@@ -184,7 +184,7 @@ ROWS: Final = {
     ),
     "another authority": Row(
         "!not trusted",
-        {"a": config(cluster={"certificate-authority-data": text(OTHER.certificate)})},
+        {"a": config(cluster={"certificate-authority-data": base64_of(OTHER.certificate)})},
     ),
     "no base64": Row("!base64", {"a": config(cluster={"certificate-authority-data": "?"})}),
     "base64 in lines": Row(
@@ -266,11 +266,11 @@ ROWS: Final = {
         {"a": config("rome", {"token": "t", "as": "nobody"}, cluster={"server": "{plain}/rome"})},
     ),
     # Logins.
-    "a plugin": Row("/rome Bearer got", {"a": config("rome", login(answer()))}),
+    "a plugin": Row("/rome Bearer got", {"a": config("rome", login(plugin_script()))}),
     "a plugin's certificate": Row(
         "/rome CN=admin",
         {"a": config("rome", login(
-            answer(
+            plugin_script(
                 "",
                 clientCertificateData=ADMIN.certificate.decode().replace("\n", "\\n"),
                 clientKeyData=ADMIN.key.decode().replace("\n", "\\n"),
@@ -281,13 +281,13 @@ ROWS: Final = {
         "/rome Bearer got",
         {
             "a": config("rome", login("", command="pki/plugin", args=None)),
-            "pki/plugin": f"#!/bin/sh\n{answer()}",
+            "pki/plugin": f"#!/bin/sh\n{plugin_script()}",
         },
     ),
     "a plugin's variables": Row(
         "/rome Bearer set",
         {"a": config("rome", login(
-            answer("'$X'"), env=[{"name": "X", "value": "set"}], provideClusterInfo=True,
+            plugin_script("'$X'"), env=[{"name": "X", "value": "set"}], provideClusterInfo=True,
         ))},
     ),
     "a token before a plugin": Row(
@@ -303,23 +303,23 @@ ROWS: Final = {
     ),
     "a plugin that says nothing": Row("!the answer of 'sh'", {"a": config("rome", login("true"))}),
     "a plugin without credentials": Row(
-        "!neither a token nor a certificate", {"a": config("rome", login(answer("")))}
+        "!neither a token nor a certificate", {"a": config("rome", login(plugin_script("")))}
     ),
     "a plugin of another version": Row(
         "!is no ExecCredential of",
-        {"a": config("rome", login(answer(version=f"{EXEC}beta1")))},
+        {"a": config("rome", login(plugin_script(version=f"{EXEC}beta1")))},
     ),
     "a plugin of no version": Row(
         "!apiVersion must be", {"a": config("rome", login("exit 1", apiVersion=None))}
     ),
     "a plugin that may ask or not": Row(
         "!interactiveMode must be",
-        {"a": config("rome", login(answer(), interactiveMode=None))},
+        {"a": config("rome", login(plugin_script(), interactiveMode=None))},
     ),
     "a plugin of before": Row(
         "/rome Bearer got",
         {"a": config("rome", login(
-            answer(version=f"{EXEC}beta1"), apiVersion=f"{EXEC}beta1", interactiveMode=None,
+            plugin_script(version=f"{EXEC}beta1"), apiVersion=f"{EXEC}beta1", interactiveMode=None,
         ))},
     ),
     "a plugin that must ask": Row(
@@ -340,7 +340,7 @@ ROWS: Final = {
     ),
     "a plugin and another login": Row(
         "!leave one out",
-        {"a": config("rome", {**login(answer()), "auth-provider": {"name": "oidc"}})},
+        {"a": config("rome", {**login(plugin_script()), "auth-provider": {"name": "oidc"}})},
     ),
 }  # fmt: skip
 
@@ -367,7 +367,7 @@ class Servers:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Servers]:
+async def access_of() -> AsyncIterator[Servers]:
     servers = Servers()
     tls = listener.tls(SERVER, CA.certificate.decode())
     async with serving(servers.answer, tls) as secure, serving(servers.answer) as plain:
@@ -375,7 +375,7 @@ async def opened() -> AsyncIterator[Servers]:
         yield servers
 
 
-def written(row: Row, folder: Path, servers: Servers) -> str:
+def written_kubeconfigs(row: Row, folder: Path, servers: Servers) -> str:
     """Write the files of ``row`` and return what KUBECONFIG is."""
     for name, said in row.files.items():
         content = said if isinstance(said, str) else yaml.safe_dump(said)
@@ -403,8 +403,8 @@ def _without_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ROWS)
 async def test_a_server_meets_who_the_kubeconfig_says_or_nobody(name: str, tmp_path: Path) -> None:
     row = ROWS[name]
-    async with opened() as servers:
-        path = written(row, tmp_path, servers)
+    async with access_of() as servers:
+        path = written_kubeconfigs(row, tmp_path, servers)
         said = ""
         try:
             who = await credentials.from_file(Path(path), **row.flags)
@@ -425,11 +425,11 @@ async def test_a_server_meets_who_the_kubeconfig_says_or_nobody(name: str, tmp_p
 async def test_kubectl_does_the_same(tmp_path: Path) -> None:
     """All rows by the real kubectl; its refusals have other words, and reach no server either."""
     found = {}
-    async with opened() as servers:
+    async with access_of() as servers:
         for number, (name, row) in enumerate(ROWS.items()):
             folder = tmp_path / str(number)
             folder.mkdir()
-            path = written(row, folder, servers)
+            path = written_kubeconfigs(row, folder, servers)
             flags = [f"--{flag}={value}" for flag, value in row.flags.items()]
             servers.seen.clear()
             ran = await asyncio.create_subprocess_exec(
@@ -458,7 +458,7 @@ def alone(user: Mapping[str, Any], **cluster: Any) -> str:
 async def test_a_token_file_and_a_login_that_ends_are_read_again(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     soon = (NOW + dt.timedelta(days=1)).isoformat().replace("+00:00", "Z")
-    script = f"echo once >>{runs}; {answer(expirationTimestamp='UNTIL')}"
+    script = f"echo once >>{runs}; {plugin_script(expirationTimestamp='UNTIL')}"
     path, token = tmp_path / "config", tmp_path / "token"
 
     path.write_text(alone(login(script.replace("UNTIL", soon))))
@@ -483,7 +483,7 @@ async def test_a_token_file_and_a_login_that_ends_are_read_again(tmp_path: Path)
 
 async def test_a_plugin_is_told_the_cluster_if_it_asks(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    script = f'printf %s "$KUBERNETES_EXEC_INFO" >{told}; {answer()}'
+    script = f'printf %s "$KUBERNETES_EXEC_INFO" >{told}; {plugin_script()}'
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "us"}}
     cluster = {"extensions": [extension], "tls-server-name": "rome.example"}
     (tmp_path / "config").write_text(alone(login(script, provideClusterInfo=True), **cluster))

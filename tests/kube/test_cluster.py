@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -14,9 +13,11 @@ from kube import cluster, errors
 from kube.cluster import NO_VERSION, Cluster, Event, RollbackDetector, Selection
 from kube.slim import Packed, PackedState, Slim
 from tests.factories import config_map, node, pod
+from tests.kube.running import Time
+from tests.world import existing
 
 
-def config(namespace: str, **data: str) -> Object:
+def settings_in(namespace: str, **data: str) -> Object:
     return config_map(namespace, "settings", **data)
 
 
@@ -24,7 +25,7 @@ def where(namespace: str, name: str = "settings") -> Key:
     return Key(namespace, name)
 
 
-async def following(events: AsyncGenerator[Event[Any], None]) -> Event[Any]:
+async def next_of(events: AsyncGenerator[Event[Any], None]) -> Event[Any]:
     async with asyncio.timeout(300):
         while (event := await anext(events)).type == "BOOKMARK":
             pass
@@ -46,25 +47,23 @@ async def test_absence_is_none(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_what_is_created_is_there(cluster: Cluster, namespace: str) -> None:
-    made = await cluster.create(keys.CONFIG_MAP, config(namespace, a="1"))
+    made = await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="1"))
 
-    found = await cluster.get(keys.CONFIG_MAP, where(namespace))
-
-    assert found
+    found = await existing(cluster, keys.CONFIG_MAP, where(namespace))
     assert found["data"] == {"a": "1"}
     assert uid(found) == uid(made) != ""
     assert found["metadata"]["creationTimestamp"].endswith("Z")
 
 
 async def test_a_name_is_taken_once(cluster: Cluster, namespace: str) -> None:
-    await cluster.create(keys.CONFIG_MAP, config(namespace))
+    await cluster.create(keys.CONFIG_MAP, settings_in(namespace))
 
     with pytest.raises(errors.AlreadyExistsError):
-        await cluster.create(keys.CONFIG_MAP, config(namespace))
+        await cluster.create(keys.CONFIG_MAP, settings_in(namespace))
 
 
 async def test_a_name_can_be_generated(cluster: Cluster, namespace: str) -> None:
-    obj = config(namespace)
+    obj = settings_in(namespace)
     del obj["metadata"]["name"]
     obj["metadata"]["generateName"] = "made-"
 
@@ -77,29 +76,29 @@ async def test_a_name_can_be_generated(cluster: Cluster, namespace: str) -> None
 
 async def test_nothing_is_created_in_no_namespace(cluster: Cluster, namespace: str) -> None:
     with pytest.raises(errors.NotFoundError):
-        await cluster.create(keys.CONFIG_MAP, config("no-such-namespace"))
+        await cluster.create(keys.CONFIG_MAP, settings_in("no-such-namespace"))
 
 
 async def test_what_a_manager_stops_sending_goes(cluster: Cluster, namespace: str) -> None:
-    await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1", b="1"), manager="one")
-    await cluster.apply(keys.CONFIG_MAP, config(namespace, b="1", c="1"), manager="two")
+    await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="1", b="1"), manager="one")
+    await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, b="1", c="1"), manager="two")
 
-    left = await cluster.apply(keys.CONFIG_MAP, config(namespace, a="2"), manager="one")
+    left = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="2"), manager="one")
 
     assert left["data"] == {"a": "2", "b": "1", "c": "1"}
-    left = await cluster.apply(keys.CONFIG_MAP, config(namespace, c="1"), manager="two")
+    left = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, c="1"), manager="two")
     assert left["data"] == {"a": "2", "c": "1"}
 
 
 async def test_the_fields_of_another_survive_a_hundred_applies(
     cluster: Cluster, namespace: str
 ) -> None:
-    await cluster.apply(keys.CONFIG_MAP, config(namespace, a="0"), manager="one")
+    await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="0"), manager="one")
     theirs = {"metadata": {"labels": {"theirs": "yes"}}, "data": {"b": "theirs"}}
     await cluster.patch(keys.CONFIG_MAP, where(namespace), theirs)
 
     for number in range(100):
-        sent = config(namespace, a=str(number))
+        sent = settings_in(namespace, a=str(number))
         left = await cluster.apply(keys.CONFIG_MAP, sent, manager="one")
 
     assert left["data"] == {"a": "99", "b": "theirs"}
@@ -109,7 +108,7 @@ async def test_the_fields_of_another_survive_a_hundred_applies(
 async def test_an_apply_with_the_version_of_nothing_only_creates(
     cluster: Cluster, namespace: str
 ) -> None:
-    sent = config(namespace, a="1")
+    sent = settings_in(namespace, a="1")
     sent = {**sent, "metadata": {**sent["metadata"], "resourceVersion": NO_VERSION}}
     made = await cluster.apply(keys.CONFIG_MAP, sent, manager="one")
 
@@ -120,18 +119,17 @@ async def test_an_apply_with_the_version_of_nothing_only_creates(
         await cluster.apply(keys.CONFIG_MAP, sent, manager="two")
 
     assert made["data"] == {"a": "1"}
-    left = await cluster.get_live(keys.CONFIG_MAP, where(namespace))
-    assert left
+    left = await existing(cluster, keys.CONFIG_MAP, where(namespace))
     assert left["data"] == {"a": "theirs"}
 
 
 async def test_an_apply_with_a_uid_is_for_that_object_only(
     cluster: Cluster, namespace: str
 ) -> None:
-    made = await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1"), manager="one")
+    made = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="1"), manager="one")
     await cluster.delete(keys.CONFIG_MAP, where(namespace), uid=uid(made))
-    other = await cluster.create(keys.CONFIG_MAP, config(namespace, a="theirs"))
-    sent = config(namespace, a="2")
+    other = await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="theirs"))
+    sent = settings_in(namespace, a="2")
     sent = {**sent, "metadata": {**sent["metadata"], "uid": uid(made)}}
 
     with pytest.raises(errors.ConflictError):
@@ -141,19 +139,19 @@ async def test_an_apply_with_a_uid_is_for_that_object_only(
 
 
 async def test_a_field_that_another_took_over_stays(cluster: Cluster, namespace: str) -> None:
-    await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1", b="1"), manager="one")
+    await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="1", b="1"), manager="one")
     await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "theirs"}})
 
-    left = await cluster.apply(keys.CONFIG_MAP, config(namespace, b="1"), manager="one")
+    left = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, b="1"), manager="one")
 
     assert left["data"] == {"a": "theirs", "b": "1"}
 
 
 async def test_what_was_created_whole_outlives_an_apply(cluster: Cluster, namespace: str) -> None:
-    await cluster.create(keys.CONFIG_MAP, config(namespace, a="1", b="1"))
-    await cluster.apply(keys.CONFIG_MAP, config(namespace, b="1"), manager="one")
+    await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="1", b="1"))
+    await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, b="1"), manager="one")
 
-    left = await cluster.apply(keys.CONFIG_MAP, config(namespace, c="1"), manager="one")
+    left = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, c="1"), manager="one")
 
     assert left["data"] == {"a": "1", "b": "1", "c": "1"}
 
@@ -173,7 +171,7 @@ async def test_finalizers_and_owners_are_shared_item_by_item(
 ) -> None:
     def sent(finalizer: str, owner: str) -> Object:
         reference = {"apiVersion": "v1", "kind": "Node", "name": owner, "uid": f"uid-{owner}"}
-        return config(namespace) | {
+        return settings_in(namespace) | {
             "metadata": {
                 "name": "settings",
                 "namespace": namespace,
@@ -184,7 +182,7 @@ async def test_finalizers_and_owners_are_shared_item_by_item(
 
     await cluster.apply(keys.CONFIG_MAP, sent("a.io/one", "one"), manager="one")
     both = await cluster.apply(keys.CONFIG_MAP, sent("a.io/two", "two"), manager="two")
-    left = await cluster.apply(keys.CONFIG_MAP, config(namespace), manager="one")
+    left = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace), manager="one")
 
     assert sorted(finalizers(both)) == ["a.io/one", "a.io/two"]
     assert finalizers(left) == ["a.io/two"]
@@ -209,8 +207,8 @@ async def test_the_spec_of_a_pod_stays(cluster: Cluster, namespace: str) -> None
 
 
 async def test_twice_the_same_is_no_write(cluster: Cluster, namespace: str) -> None:
-    once = await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1"), manager="one")
-    twice = await cluster.apply(keys.CONFIG_MAP, config(namespace, a="1"), manager="one")
+    once = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="1"), manager="one")
+    twice = await cluster.apply(keys.CONFIG_MAP, settings_in(namespace, a="1"), manager="one")
     patched = await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "1"}})
 
     versions = {obj["metadata"]["resourceVersion"] for obj in (once, twice, patched)}
@@ -220,7 +218,7 @@ async def test_twice_the_same_is_no_write(cluster: Cluster, namespace: str) -> N
 async def test_a_patch_ends_that_a_server_keeps_who_wrote_what(
     cluster: Cluster, namespace: str
 ) -> None:
-    await cluster.create(keys.CONFIG_MAP, config(namespace))
+    await cluster.create(keys.CONFIG_MAP, settings_in(namespace))
     changes: Object = {"metadata": UNTRACKED, "data": {"a": "1"}}
     once = await cluster.patch(keys.CONFIG_MAP, where(namespace), changes)
     again = await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "2"}})
@@ -231,7 +229,7 @@ async def test_a_patch_ends_that_a_server_keeps_who_wrote_what(
 
 
 async def test_a_patch_is_compare_and_swap_with_a_version(cluster: Cluster, namespace: str) -> None:
-    old = await cluster.create(keys.CONFIG_MAP, config(namespace, a="1"))
+    old = await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="1"))
     version = old["metadata"]["resourceVersion"]
     swap = {"metadata": {"resourceVersion": version}, "data": {"a": "2"}}
 
@@ -244,7 +242,7 @@ async def test_a_patch_is_compare_and_swap_with_a_version(cluster: Cluster, name
 
 
 async def test_a_patch_of_a_namesake_is_a_conflict(cluster: Cluster, namespace: str) -> None:
-    await cluster.create(keys.CONFIG_MAP, config(namespace))
+    await cluster.create(keys.CONFIG_MAP, settings_in(namespace))
 
     changes = {"metadata": {"uid": "another"}, "data": {"a": "1"}}
     with pytest.raises(errors.ConflictError):
@@ -252,7 +250,7 @@ async def test_a_patch_of_a_namesake_is_a_conflict(cluster: Cluster, namespace: 
 
 
 async def test_null_removes_and_lists_are_replaced(cluster: Cluster, namespace: str) -> None:
-    made = config(namespace, a="1", b="1")
+    made = settings_in(namespace, a="1", b="1")
     made["metadata"]["finalizers"] = ["a.io/one", "a.io/two"]
     await cluster.create(keys.CONFIG_MAP, made)
 
@@ -306,7 +304,7 @@ async def test_a_node_is_created_with_its_status(cluster: Cluster, namespace: st
 
 
 async def test_only_that_very_object_is_deleted(cluster: Cluster, namespace: str) -> None:
-    made = await cluster.create(keys.CONFIG_MAP, config(namespace))
+    made = await cluster.create(keys.CONFIG_MAP, settings_in(namespace))
 
     await cluster.delete(keys.CONFIG_MAP, where(namespace), uid="another")
     assert await cluster.get(keys.CONFIG_MAP, where(namespace))
@@ -316,13 +314,12 @@ async def test_only_that_very_object_is_deleted(cluster: Cluster, namespace: str
 
 
 async def test_a_finalizer_holds_an_object(cluster: Cluster, namespace: str) -> None:
-    obj = config(namespace)
+    obj = settings_in(namespace)
     obj["metadata"]["finalizers"] = ["a.io/hold"]
     made = await cluster.create(keys.CONFIG_MAP, obj)
 
     await cluster.delete(keys.CONFIG_MAP, where(namespace), uid=uid(made))
-    held = await cluster.get(keys.CONFIG_MAP, where(namespace))
-    assert held
+    held = await existing(cluster, keys.CONFIG_MAP, where(namespace))
     assert is_terminating(held)
 
     await cluster.patch(keys.CONFIG_MAP, where(namespace), {"metadata": {"finalizers": None}})
@@ -335,8 +332,7 @@ async def test_a_pod_on_a_node_ends_gracefully(cluster: Cluster, namespace: str)
     at = where(namespace, "web")
 
     await cluster.delete(keys.POD, at, uid=uid(made), grace_s=20)
-    ending = await cluster.get(keys.POD, at)
-    assert ending
+    ending = await existing(cluster, keys.POD, at)
     assert ending["metadata"]["deletionGracePeriodSeconds"] == 20
     assert is_terminating(ending)
 
@@ -368,8 +364,7 @@ async def test_binding_gives_a_pod_its_node(cluster: Cluster, namespace: str) ->
 
     await cluster.post(keys.POD, at, "binding", {"apiVersion": "v1", "kind": "Binding"} | body)
 
-    bound = await cluster.get(keys.POD, at)
-    assert bound
+    bound = await existing(cluster, keys.POD, at)
     assert bound["spec"]["nodeName"] == "far"
 
 
@@ -427,14 +422,14 @@ async def test_fields_select(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_a_watch_goes_on_where_the_list_ends(cluster: Cluster, namespace: str) -> None:
-    first = await cluster.create(keys.CONFIG_MAP, config(namespace, a="1"))
+    first = await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="1"))
     listing = await cluster.list(configs(namespace))
     await cluster.patch(keys.CONFIG_MAP, where(namespace), {"data": {"a": "2"}})
     await cluster.delete(keys.CONFIG_MAP, where(namespace), uid=uid(first))
-    again = await cluster.create(keys.CONFIG_MAP, config(namespace, a="3"))
+    again = await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="3"))
 
     async with contextlib.aclosing(cluster.watch(configs(namespace), listing.version)) as events:
-        told = [await following(events) for _ in range(3)]
+        told = [await next_of(events) for _ in range(3)]
 
     assert [event.type for event in told] == ["MODIFIED", "DELETED", "ADDED"]
     assert [event.object["data"]["a"] for event in told] == ["2", "2", "3"]
@@ -446,7 +441,7 @@ async def test_a_watch_goes_on_where_the_list_ends(cluster: Cluster, namespace: 
 
 async def test_what_leaves_a_selection_is_told_as_deleted(cluster: Cluster, namespace: str) -> None:
     listing = await cluster.list(configs(namespace, "app=a"))
-    obj = config(namespace)
+    obj = settings_in(namespace)
     obj["metadata"]["labels"] = {"app": "b"}
     await cluster.create(keys.CONFIG_MAP, obj)
     for value in ("a", "b"):
@@ -455,7 +450,7 @@ async def test_what_leaves_a_selection_is_told_as_deleted(cluster: Cluster, name
 
     selection = configs(namespace, "app=a")
     async with contextlib.aclosing(cluster.watch(selection, listing.version)) as events:
-        told = [(await following(events)).type for _ in range(2)]
+        told = [(await next_of(events)).type for _ in range(2)]
 
     assert told == ["ADDED", "DELETED"]
     assert await cluster.get(keys.CONFIG_MAP, where(namespace))
@@ -465,8 +460,8 @@ async def test_a_watch_sees_what_comes(cluster: Cluster, namespace: str) -> None
     listing = await cluster.list(configs(namespace))
 
     async with contextlib.aclosing(cluster.watch(configs(namespace), listing.version)) as events:
-        waiting = asyncio.ensure_future(following(events))
-        await cluster.create(keys.CONFIG_MAP, config(namespace, a="1"))
+        waiting = asyncio.ensure_future(next_of(events))
+        await cluster.create(keys.CONFIG_MAP, settings_in(namespace, a="1"))
         event = await waiting
 
     assert (event.type, event.key) == ("ADDED", where(namespace))
@@ -501,7 +496,7 @@ async def test_a_packed_object_is_the_same_whole(cluster: Cluster, namespace: st
 
 
 async def test_fields_from_the_future_survive(cluster: Cluster, namespace: str) -> None:
-    made = config(namespace)
+    made = settings_in(namespace)
     made["metadata"]["annotations"] = {"from.the/future": "é\u2028"}
     await cluster.create(keys.CONFIG_MAP, made)
 
@@ -557,26 +552,16 @@ async def test_conditions_of_a_pod_are_merged_by_type(cluster: Cluster, namespac
 # A server whose watch broke is asked for its version once -----------------------------------------
 
 
-@dataclass
-class Clock:
-    """A clock that tests move."""
-
-    now: float = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 OF: Final = Selection(keys.CONFIG_MAP, Object, "default")
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Time:
+    return Time()
 
 
 @pytest.fixture
-def doubts(clock: Clock) -> RollbackDetector:
+def doubts(clock: Time) -> RollbackDetector:
     return RollbackDetector(clock)
 
 
@@ -602,7 +587,7 @@ def test_an_outage_puts_all_in_doubt_that_were_followed(doubts: RollbackDetector
 
 
 def test_what_waited_before_it_is_followed_again_is_in_doubt(
-    doubts: RollbackDetector, clock: Clock
+    doubts: RollbackDetector, clock: Time
 ) -> None:
     doubts.asked(OF)
     clock.now += cluster.AT_ONCE_S

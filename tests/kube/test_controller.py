@@ -1,6 +1,7 @@
 """A runner calls its reconciler for what changed, again after errors, and never stops."""
 
 import asyncio
+import itertools
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -63,6 +64,24 @@ async def test_each_object_is_looked_at() -> None:
 
     assert sorted(recording.seen) == [A, A, B]
     assert outcomes("each") == {"done": 3}
+
+
+async def test_whatever_else_runs_has_its_turn_between_two_keys() -> None:
+    cluster, informer, recording = FakeCluster(), configs(), Recording()
+    for number in range(20):
+        await cluster.create(keys.CONFIG_MAP, config_map("default", str(number)))
+    seen: list[int] = []
+
+    async def look_on() -> None:
+        while True:
+            seen.append(len(recording.seen))
+            await asyncio.sleep(0)
+
+    runner = Runner("turns", recording, [WatchSource(informer)])
+    async with running(informer.run(cluster), runner.run(), look_on()):
+        await until(lambda: len(recording.seen) == 20)
+
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 1
 
 
 async def test_a_source_says_whom_a_change_concerns() -> None:

@@ -38,7 +38,7 @@ TOLD: Final = [("a", "5"), ("b", "4"), ("c", "6"), ("a", "7"), ("b", ""), ("b", 
 LEFT: Final = [EVENTS[1][1], EVENTS[4][1], EVENTS[0][1]]
 
 
-def lines(since: str) -> bytes:
+def event_lines(since: str) -> bytes:
     """Return the events after that version, an empty line after each."""
     after = [event for event in EVENTS if int(_version(event[1])) > int(since)]
     bare = (msgspec.json.encode({"type": type_, "object": obj}) for type_, obj in after)
@@ -72,7 +72,7 @@ class Cut:
         is_cut = self.watches == 1
         response = web.StreamResponse()
         await response.prepare(request)
-        told = lines(request.query["resourceVersion"])
+        told = event_lines(request.query["resourceVersion"])
         await response.write(told[: self.at] if is_cut else told)
         if not is_cut:
             await self.over.wait()
@@ -96,13 +96,13 @@ class Cutting(Stub):
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Cutting]:
+async def cutting_server() -> AsyncIterator[Cutting]:
     server = Cutting()
     async with serving(server.answer) as server.server:
         yield server
 
 
-async def followed(cut: Cut, cluster: ClusterClient) -> list[tuple[str, str]]:
+async def changes_of_watch(cut: Cut, cluster: ClusterClient) -> list[tuple[str, str]]:
     """Return each change that is told until all is as it is on the server."""
     told: list[Change[Object]] = []
     informer = Informer(cut.of, sleep=Time().sleep)
@@ -120,14 +120,14 @@ async def followed(cut: Cut, cluster: ClusterClient) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("is_broken", "every"), [(True, 1), (False, 3)], ids=["broken", "closed"])
 async def test_wherever_a_watch_is_cut_all_is_told_once(
-    server: Cutting, *, is_broken: bool, every: int
+    cutting_server: Cutting, *, is_broken: bool, every: int
 ) -> None:
-    async with client.connect(credentials.plain(server.server)) as cluster:
-        for at in range(0, len(lines("5")) + 1, every):
+    async with client.connect(credentials.plain(cutting_server.server)) as cluster:
+        for at in range(0, len(event_lines("5")) + 1, every):
             cut = Cut(at, is_broken=is_broken)
-            server.cuts[cut.of.labels] = cut
+            cutting_server.cuts[cut.of.labels] = cut
 
-            told = await followed(cut, cluster)
+            told = await changes_of_watch(cut, cluster)
 
             assert sorted(told) == sorted(TOLD), f"cut after {at} bytes"
             assert cut.lists == 1 or not is_broken, "it goes on from where it was"

@@ -116,7 +116,7 @@ async def test_events_that_cannot_be_written_stop_nobody() -> None:
     assert len(event["message"]) == 1024
 
 
-class Slow(FakeCluster):
+class SlowCreates(FakeCluster):
     """A server that answers a create when it is let."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class Slow(FakeCluster):
 
 
 async def test_a_flood_while_events_are_written_ends_nobody() -> None:
-    cluster = Slow()
+    cluster = SlowCreates()
     recorder = EventRecorder(cluster, "test", "0")
 
     def say(number: int) -> None:

@@ -6,7 +6,6 @@ have by default, ten times those here. Source: docs/parity.md C-32; F-19.
 
 import asyncio
 import functools
-import os
 import secrets
 import signal
 import sys
@@ -21,12 +20,13 @@ from apis import keys
 from apis.objects import Key, named
 from kube import client
 from sandbox.controlplane import Plane
+from tests.conftest import size_of
 from tests.kube import candidate
 from tests.kube.running import dice, until
 
 pytestmark = pytest.mark.cluster
 
-FREEZES: Final = int(os.environ.get("PYLIQO_TEST_FREEZES", "3"))
+FREEZES: Final = size_of("PYLIQO_TEST_FREEZES", 3, 300)
 WITHIN_S: Final = 300
 ROOT: Final = Path(__file__).parents[2]
 

@@ -29,9 +29,10 @@ from kube.peer import PeerCluster
 from kube.slim import Packed
 from kube.untrusted import decode
 from kube.untrusted.decode import PeerDecoder
+from tests.conftest import size_of
 from tests.kube.running import Answer, Time, running, serving, until
 
-MANY: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "3000"))
+MANY: Final = size_of("PYLIQO_TEST_EVENTS", 3000, 1_000_000)
 MIB: Final = 2**20
 MOST: Final = 256 * MIB
 """What a script may take here, where both ends are one process."""
@@ -156,7 +157,7 @@ WATCHES: Final[dict[str, Answer]] = {
 }
 
 
-class Server:
+class AnsweringServer:
     """Plays an act a few times where it is asked for it, and tells the truth otherwise."""
 
     def __init__(self, act: Answer, times: int, *, is_watch: bool) -> None:
@@ -190,7 +191,7 @@ async def test_a_cache_is_true_once_its_server_is_well(
     monkeypatch.setattr(transport, "CALL_S", 1.0)
     monkeypatch.setattr(client, "LIST_S", 1.5)
     time, told = Time(), list[Change[Object]]()
-    server = Server(act, times=2, is_watch=is_watch)
+    server = AnsweringServer(act, times=2, is_watch=is_watch)
     informer = Informer(
         Selection(keys.CONFIG_MAP, Object),
         clock=time, dice=lambda: 1.0, sleep=time.sleep, silent_s=(1.0, 1.0),

@@ -10,37 +10,32 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, metrics
-from kube.cluster import Cluster, Event, Listing, Selection
-from kube.informer import AWAY_S, Change, Informer
+from kube.cluster import Event, Listing, Selection
+from kube.informer import AWAY_S, Change, Index, Informer, by_namespace
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, dice, running, turns, until
+from tests.world import remove
 
 T = TypeVar("T")
 A, B = Key("default", "a"), Key("default", "b")
 
 
-def config(name: str = "a", **data: str) -> Object:
+def watched_map(name: str = "a", **data: str) -> Object:
     return config_map("default", name, **data)
 
 
-def followed(**chance: Any) -> tuple[Informer[Object], list[Change[Object]]]:
+def followed_informer(**chance: Any) -> tuple[Informer[Object], list[Change[Object]]]:
     told: list[Change[Object]] = []
     informer = Informer(Selection(keys.CONFIG_MAP, Object), **chance)
     informer.subscribe(told.append)
     return informer, told
 
 
-def kinds(told: Iterable[Change[Object]]) -> list[str]:
+def change_kinds(told: Iterable[Change[Object]]) -> list[str]:
     names = {(False, True): "add", (True, True): "update", (True, False): "delete"}
     return [names[change.old is not None, change.new is not None] for change in told]
-
-
-async def remove(cluster: Cluster, key: Key) -> None:
-    there = await cluster.get(keys.CONFIG_MAP, key)
-    assert there
-    await cluster.delete(keys.CONFIG_MAP, key, uid=uid(there))
 
 
 def refused(code: int, reason: str = "") -> errors.KubeError:
@@ -92,12 +87,12 @@ def event(type_: str, obj: Object) -> Event[Object]:
 async def play(*acts: Any, end: int) -> tuple[Script, Time, Informer[Object], list[str]]:
     """Run an informer until it has asked ``end`` times."""
     time = Time()
-    informer, told = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer, told = followed_informer(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     script = Script(*acts)
     async with running(informer.run(script)):
         await until(lambda: len(script.asked) >= end)
         await turns()
-    return script, time, informer, kinds(told)
+    return script, time, informer, change_kinds(told)
 
 
 async def test_a_list_then_a_watch_from_its_version() -> None:
@@ -132,13 +127,13 @@ async def test_a_handler_that_raises_takes_a_change_from_no_other() -> None:
     informer.subscribe(broken)
     informer.subscribe(told.append)
     async with running(informer.run(cluster)):
-        await cluster.create(keys.CONFIG_MAP, config("a"))
+        await cluster.create(keys.CONFIG_MAP, watched_map("a"))
         await until(lambda: told)
         informer.subscribe(broken)
-        await cluster.create(keys.CONFIG_MAP, config("b"))
+        await cluster.create(keys.CONFIG_MAP, watched_map("b"))
         await until(lambda: len(told) == 2)
 
-    assert kinds(told) == ["add", "add"]
+    assert change_kinds(told) == ["add", "add"]
 
 
 async def test_versions_are_opaque() -> None:
@@ -214,7 +209,7 @@ async def test_a_lost_connection_goes_on_from_the_same_version() -> None:
 
 async def test_a_right_that_is_missing_is_told_once_and_so_is_that_it_came() -> None:
     forbidden, time, said = refused(403), Time(), list[str]()
-    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer, _ = followed_informer(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     informer.on_withheld = said.append
     back = listed("6", at("6", "b"))
     script = Script(*[forbidden] * 4, listed("5"), [forbidden], forbidden, back)
@@ -226,7 +221,7 @@ async def test_a_right_that_is_missing_is_told_once_and_so_is_that_it_came() -> 
 
 async def test_a_right_that_comes_a_moment_later_is_not_told_of() -> None:
     time, said = Time(), list[str]()
-    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer, _ = followed_informer(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     informer.on_withheld = said.append
     async with running(informer.run(Script(refused(403), refused(403), listed("5")))):
         await until(informer.synced.is_set)
@@ -263,7 +258,7 @@ async def test_back_off_is_short_while_a_server_is_away() -> None:
 async def test_back_off_is_full_jitter() -> None:
     time = Time()
     rolls = itertools.cycle([0.0, 0.5])
-    informer, _ = followed(clock=time, dice=lambda: next(rolls), sleep=time.sleep)
+    informer, _ = followed_informer(clock=time, dice=lambda: next(rolls), sleep=time.sleep)
     script = Script(*[errors.refusal(500, {}, retry_after_s=0)] * 4)
     async with running(informer.run(script)):
         await until(lambda: len(script.asked) == 5)
@@ -278,7 +273,7 @@ async def test_two_good_minutes_reset_the_back_off() -> None:
         time.now += 121
         yield errors.NotReachableError("reset")
 
-    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer, _ = followed_informer(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     lost = errors.NotReachableError("reset")
     script = Script(lost, lost, listed("5"), good(), [lost])
     async with running(informer.run(script)):
@@ -294,7 +289,7 @@ async def test_a_watch_that_ends_in_time_is_opened_at_once() -> None:
         time.now += 400
         yield event("ADDED", at("6"))
 
-    informer, _ = followed(clock=time, dice=lambda: 1.0, sleep=time.sleep)
+    informer, _ = followed_informer(clock=time, dice=lambda: 1.0, sleep=time.sleep)
     script = Script(listed("5"), minutes(), minutes())
     async with running(informer.run(script)):
         await until(lambda: len(script.asked) == 4)
@@ -310,18 +305,18 @@ async def test_a_server_that_ends_every_watch_at_once_does_not_keep_us_busy() ->
 
 async def test_what_a_list_lacks_is_told_as_deleted_with_its_last_state() -> None:
     time = Time()
-    informer, told = followed(clock=time, sleep=time.sleep)
+    informer, told = followed_informer(clock=time, sleep=time.sleep)
     cluster = FakeCluster()
-    await cluster.create(keys.CONFIG_MAP, config(data="last words"))
+    await cluster.create(keys.CONFIG_MAP, watched_map(data="last words"))
     async with running(informer.run(cluster)):
         await until(informer.synced.is_set)
         cluster.fail("watch", refused(503), times=1)
         cluster.cut()
-        await remove(cluster, A)
+        await remove(cluster, keys.CONFIG_MAP, A)
         cluster.expire()
         await until(lambda: len(told) == 2)
 
-    assert kinds(told) == ["add", "delete"]
+    assert change_kinds(told) == ["add", "delete"]
     assert told[1].old
     assert told[1].old["data"] == {"data": "last words"}
     assert informer.items() == {}
@@ -329,7 +324,7 @@ async def test_what_a_list_lacks_is_told_as_deleted_with_its_last_state() -> Non
 
 async def test_a_deletion_that_was_seen_is_told_from_what_a_list_lacks() -> None:
     time = Time()
-    informer, told = followed(clock=time, sleep=time.sleep)
+    informer, told = followed_informer(clock=time, sleep=time.sleep)
     script = Script(
         listed("5", at("3"), at("4", "b"), at("4", "c")),
         [event("DELETED", at("6")), refused(410)],
@@ -371,14 +366,14 @@ async def test_the_same_version_again_tells_nothing() -> None:
 
 
 async def test_resync_tells_everything_again() -> None:
-    informer, told = followed()
+    informer, told = followed_informer()
     cluster = FakeCluster()
-    await cluster.create(keys.CONFIG_MAP, config())
+    await cluster.create(keys.CONFIG_MAP, watched_map())
     async with running(informer.run(cluster)):
         await until(lambda: told)
         informer.resync()
 
-    assert kinds(told) == ["add", "update"]
+    assert change_kinds(told) == ["add", "update"]
     assert told[1].old is told[1].new
 
 
@@ -412,17 +407,17 @@ async def test_a_silent_watch_is_opened_anew_from_where_it_was(
     events: list[Event[Object]], limits: tuple[float, float], since: list[str]
 ) -> None:
     time, cluster = Time(), Mute(*events)
-    informer, told = followed(sleep=time.sleep, silent_s=limits)
+    informer, told = followed_informer(sleep=time.sleep, silent_s=limits)
     async with running(informer.run(cluster)):
         await until(lambda: len(cluster.since) > 1)
 
     assert cluster.since[:2] == since
-    assert kinds(told) == ["add"] * (events[0].type == "ADDED")
+    assert change_kinds(told) == ["add"] * (events[0].type == "ADDED")
 
 
 async def test_what_leaves_the_selection_leaves_the_cache_and_lives_on() -> None:
     cluster = FakeCluster()
-    obj = config()
+    obj = watched_map()
     obj["metadata"]["labels"] = {"app": "a"}
     await cluster.create(keys.CONFIG_MAP, obj)
     informer = Informer(Selection(keys.CONFIG_MAP, Object, labels="app=a"))
@@ -433,32 +428,32 @@ async def test_what_leaves_the_selection_leaves_the_cache_and_lives_on() -> None
         await cluster.patch(keys.CONFIG_MAP, A, {"metadata": {"labels": {"app": "b"}}})
         await until(lambda: len(told) == 2)
 
-    assert kinds(told) == ["add", "delete"]
+    assert change_kinds(told) == ["add", "delete"]
     assert informer.get(A) is None
     assert await cluster.get_live(keys.CONFIG_MAP, A)
 
 
 async def test_a_late_subscriber_is_told_what_is_there() -> None:
-    informer, _ = followed()
+    informer, _ = followed_informer()
     cluster = FakeCluster()
-    await cluster.create(keys.CONFIG_MAP, config())
+    await cluster.create(keys.CONFIG_MAP, watched_map())
     told: list[Change[Object]] = []
     async with running(informer.run(cluster)):
         await until(informer.synced.is_set)
         unsubscribe = informer.subscribe(told.append)
         unsubscribe()
         unsubscribe()
-        await cluster.create(keys.CONFIG_MAP, config("b"))
+        await cluster.create(keys.CONFIG_MAP, watched_map("b"))
         await until(lambda: informer.get(B))
 
     assert [change.key for change in told] == [A]
 
 
 async def test_the_whole_store_is_there_before_the_first_news() -> None:
-    informer, _ = followed()
+    informer, _ = followed_informer()
     cluster = FakeCluster()
     for name in ("a", "b"):
-        await cluster.create(keys.CONFIG_MAP, config(name))
+        await cluster.create(keys.CONFIG_MAP, watched_map(name))
     seen: list[int] = []
     informer.subscribe(lambda _: seen.append(len(informer.items())))
     async with running(informer.run(cluster)):
@@ -468,9 +463,9 @@ async def test_the_whole_store_is_there_before_the_first_news() -> None:
 
 
 async def test_what_is_cached_cannot_be_changed() -> None:
-    informer, _ = followed()
+    informer, _ = followed_informer()
     cluster = FakeCluster()
-    await cluster.create(keys.CONFIG_MAP, config(a="1"))
+    await cluster.create(keys.CONFIG_MAP, watched_map(a="1"))
     async with running(informer.run(cluster)):
         await until(informer.synced.is_set)
     cached = informer.get(A)
@@ -503,13 +498,13 @@ def _labels(informer: Informer[Any]) -> dict[str, str] | None:
 
 async def test_the_age_is_that_of_the_last_sign_of_life() -> None:
     time = Time()
-    informer, _ = followed(clock=time)
+    informer, _ = followed_informer(clock=time)
     cluster = FakeCluster()
     async with running(informer.run(cluster)):
         await until(informer.synced.is_set)
         time.now += 70
         assert informer.age_s() == 70
-        await cluster.create(keys.CONFIG_MAP, config())
+        await cluster.create(keys.CONFIG_MAP, watched_map())
         await until(lambda: informer.get(A))
 
     assert informer.age_s() == 0
@@ -539,7 +534,7 @@ async def test_any_mishap_ends_in_what_the_cluster_has(seed: int) -> None:
     chance = dice(seed)
     time = Time()
     cluster = FakeCluster()
-    informer, told = followed(clock=time, dice=chance.random, sleep=time.sleep)
+    informer, told = followed_informer(clock=time, dice=chance.random, sleep=time.sleep)
     names = [f"n{number}" for number in range(6)]
     mishaps: list[Callable[[], None]] = [
         cluster.cut,
@@ -553,11 +548,11 @@ async def test_any_mishap_ends_in_what_the_cluster_has(seed: int) -> None:
         for step in range(200):
             key = Key("default", chance.choice(names))
             if await cluster.get(keys.CONFIG_MAP, key) is None:
-                await cluster.create(keys.CONFIG_MAP, config(key.name))
+                await cluster.create(keys.CONFIG_MAP, watched_map(key.name))
             elif chance.random() < 0.5:
                 await cluster.patch(keys.CONFIG_MAP, key, {"data": {"step": str(step)}})
             else:
-                await remove(cluster, key)
+                await remove(cluster, keys.CONFIG_MAP, key)
             chance.choice(mishaps)()
             await turns(chance.randrange(4))
         there = {key: obj for (_, key), obj in cluster.everything().items()}
@@ -589,7 +584,7 @@ async def test_of_what_has_no_end_the_newest_are_kept_and_each_is_told() -> None
     async with running(informer.run(cluster)):
         await informer.synced.wait()
         for number in range(20):
-            await cluster.create(keys.CONFIG_MAP, config(f"c{number}"))
+            await cluster.create(keys.CONFIG_MAP, watched_map(f"c{number}"))
         await until(lambda: len(told) == 20)
 
     assert [key.name for key in informer.items()] == ["c17", "c18", "c19"]
@@ -613,7 +608,7 @@ async def test_another_error_than_may_be_lacking_leaves_it_unsynced() -> None:
 
 async def test_of_a_kind_that_goes_nothing_is_left_and_what_comes_with_it_again_is_told() -> None:
     time, unknown = Time(), refused(404)
-    informer, told = followed(
+    informer, told = followed_informer(
         clock=time, sleep=time.sleep, dice=lambda: 1.0, may_lack=(errors.NotFoundError,)
     )
     script = Script(
@@ -622,6 +617,24 @@ async def test_of_a_kind_that_goes_nothing_is_left_and_what_comes_with_it_again_
     async with running(informer.run(script)):
         await until(lambda: len(told) == 3)
 
-    assert kinds(told) == ["add", "delete", "add"]
+    assert change_kinds(told) == ["add", "delete", "add"]
     assert [change.was_seen for change in told] == [True, False, True]
     assert script.asked[:5] == ["list", "watch from 5", "list", "list", "list"]
+
+
+async def test_an_index_has_what_each_object_says_now() -> None:
+    cluster, informer = FakeCluster(), Informer(Selection(keys.CONFIG_MAP, Object))
+    index = Index(informer, lambda _, obj: obj["data"].values())
+    async with running(informer.run(cluster)):
+        await cluster.create(keys.CONFIG_MAP, config_map(*A, x="1", y="2"))
+        await cluster.create(keys.CONFIG_MAP, config_map(*B, x="1"))
+        await until(lambda: index.keys("1") == [A, B])
+        late = Index(informer, by_namespace)
+        await cluster.patch(keys.CONFIG_MAP, A, {"data": {"x": "3"}})
+        await until(lambda: index.keys("1") == [B])
+
+        assert (index.keys("2"), index.keys("3"), index.keys("4")) == ([A], [A], [])
+        assert late.keys(A.namespace) == [A, B]
+        await remove(cluster, keys.CONFIG_MAP, A)
+        await until(lambda: index.keys("3") == index.keys("2") == [])
+    assert late.keys(A.namespace) == [B]

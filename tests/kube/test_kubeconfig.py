@@ -31,12 +31,7 @@ def document() -> dict[str, Any]:
                 },
             }
         ],
-        "users": [
-            {
-                "name": "us",
-                "user": {"client-certificate-data": PEM, "client-key-data": PEM},
-            }
-        ],
+        "users": [{"name": "us", "user": {"client-certificate-data": PEM, "client-key-data": PEM}}],
         "contexts": [
             {"name": "now", "context": {"cluster": "far", "user": "us", "namespace": "tenant"}}
         ],
@@ -44,7 +39,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def cluster(doc: dict[str, Any]) -> dict[str, Any]:
+def entry(doc: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = doc["clusters"][0]["cluster"]
     return found
 
@@ -71,8 +66,8 @@ def test_what_it_says_is_read() -> None:
 def test_json_and_a_token_alone_and_a_proxy_and_a_name_will_do() -> None:
     doc = document()
     doc["users"][0]["user"] = {"token": "abc"}
-    cluster(doc).update({"proxy-url": "http://proxy:3128", "tls-server-name": "inner"})
-    del cluster(doc)["certificate-authority-data"]
+    entry(doc).update({"proxy-url": "http://proxy:3128", "tls-server-name": "inner"})
+    del entry(doc)["certificate-authority-data"]
 
     said = kubeconfig.parse(json.dumps(doc).encode())
 
@@ -86,23 +81,23 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("token file", lambda d: user(d).update(tokenFile="/etc/passwd"), "tokenFile"),
     ("key file", lambda d: user(d).update({"client-key": "/etc/key"}), "client-key"),
     ("cert file", lambda d: user(d).update({"client-certificate": "/c"}), "client-certificate"),
-    ("CA file", lambda d: cluster(d).update({"certificate-authority": "/c"}), "certificate-auth"),
+    ("CA file", lambda d: entry(d).update({"certificate-authority": "/c"}), "certificate-auth"),
     (
         "no verification",
-        lambda d: cluster(d).update({"insecure-skip-tls-verify": True}),
+        lambda d: entry(d).update({"insecure-skip-tls-verify": True}),
         "insecure-skip-tls-verify",
     ),
     ("password", lambda d: user(d).update({"username": "u", "password": "p"}), "password"),
     ("impersonation", lambda d: user(d).update({"as": "admin"}), "has as,"),
     ("impersonated groups", lambda d: user(d).update({"as-groups": ["x"]}), "as-groups"),
-    ("unknown key", lambda d: cluster(d).update(fromTheFuture=1), "fromTheFuture"),
+    ("unknown key", lambda d: entry(d).update(fromTheFuture=1), "fromTheFuture"),
     ("unknown top key", lambda d: d.update(extensions=[]), "extensions"),
-    ("plain http", lambda d: cluster(d).update(server="http://far"), "server must be https"),
-    ("user in URL", lambda d: cluster(d).update(server="https://a:b@far"), "server must be"),
-    ("query in URL", lambda d: cluster(d).update(server="https://far/?a=b"), "server must be"),
-    ("bad port", lambda d: cluster(d).update(server="https://far:0x1"), "server is not a URL"),
-    ("no server", lambda d: cluster(d).pop("server"), "lacks server"),
-    ("socks proxy", lambda d: cluster(d).update({"proxy-url": "socks5://p"}), "proxy-url"),
+    ("plain http", lambda d: entry(d).update(server="http://far"), "server must be https"),
+    ("user in URL", lambda d: entry(d).update(server="https://a:b@far"), "server must be"),
+    ("query in URL", lambda d: entry(d).update(server="https://far/?a=b"), "server must be"),
+    ("bad port", lambda d: entry(d).update(server="https://far:0x1"), "server is not a URL"),
+    ("no server", lambda d: entry(d).pop("server"), "lacks server"),
+    ("socks proxy", lambda d: entry(d).update({"proxy-url": "socks5://p"}), "proxy-url"),
     ("no identity", lambda d: user(d).clear(), "neither"),
     ("key without certificate", lambda d: user(d).pop("client-certificate-data"), "go together"),
     ("not base64", lambda d: user(d).update({"client-key-data": "%%%"}), "client-key-data"),
@@ -113,7 +108,7 @@ REFUSED: list[tuple[str, Change, str]] = [
     ("user twice", lambda d: d["users"].append(d["users"][0]), "twice"),
     ("clusters not a list", lambda d: d.update(clusters={}), ""),
     ("clusters a text", lambda d: d.update(clusters="x"), "clusters is not a list"),
-    ("list for text", lambda d: cluster(d).update(server=["https://a"]), "not a text"),
+    ("list for text", lambda d: entry(d).update(server=["https://a"]), "not a text"),
     (
         "exec in an entry not in use",
         lambda d: d["users"].append({"name": "x", "user": {"exec": {}}}),

@@ -19,6 +19,7 @@ from kube.lease import Election
 from tests.factories import config_map
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, forever, running, turns, until
+from tests.world import existing
 
 LEASE = Key("default", "leader")
 SHORT: dict[str, Any] = {
@@ -59,8 +60,7 @@ def candidate(cluster: Cluster, who: str, key: Key = LEASE, **rest: Any) -> Elec
 
 
 async def spec_of(cluster: Cluster, key: Key = LEASE) -> Object:
-    lease = await cluster.get_live(keys.LEASE, key)
-    assert lease
+    lease = await existing(cluster, keys.LEASE, key)
     spec: Object = lease["spec"]
     return spec
 
@@ -292,7 +292,7 @@ def hurried() -> Iterator[Callable[[], float]]:
         del loop.time, loop._selector.select  # noqa: SLF001  # as above
 
 
-class Silent(FakeCluster):
+class SilentLeases(FakeCluster):
     """A cluster that answers the first ``lost`` changes of a lease with nothing."""
 
     def __init__(self, lost: int) -> None:
@@ -311,7 +311,7 @@ class Silent(FakeCluster):
 
 async def test_a_request_that_hangs_does_not_lose_the_lease() -> None:
     """It takes half of the time between two renewals, and there is time for another."""
-    cluster, team = Silent(lost=1), Team()
+    cluster, team = SilentLeases(lost=1), Team()
     election = candidate(cluster, "one", duration_s=60, renew_s=40, every_s=0.02, attempt_s=0.01)
     async with running(election.lead(lambda: team.work("one"))):
         await until(lambda: len(cluster.tries) > 3)

@@ -1,17 +1,23 @@
 """A daemon starts, says how it is, ends when asked, and says with which code."""
 
+import argparse
 import asyncio
 import contextlib
 import datetime as dt
+import io
+import json
 import logging
+import re
 import resource
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import textwrap
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +27,17 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object
 from certs import listener, pki
-from kube import clock, errors, process
+from kube import clock, errors, flags, logs, process
 from kube.cluster import Selection
 from kube.controller import Runner, TerminalError, WatchSource
+from kube.flags import flag
 from kube.informer import Informer
 from kube.process import FIRST_S, MOST, MOST_S, Process, persist
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running
+from tests.world import descriptors
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import asyncio, sys, threading
 from kube import errors, process
@@ -66,10 +75,7 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
 def start(body: str) -> subprocess.Popen[str]:
     source = textwrap.dedent(PROGRAM).format(body=body)
     return subprocess.Popen(
-        [sys.executable, "-c", source],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -169,6 +175,9 @@ async def test_of_a_tls_connection_that_nobody_reads_little_is_taken_from_the_sy
             while True:
                 writer.write(bytes(2**16))
                 await writer.drain()
+                await asyncio.sleep(
+                    0
+                )  # which drain leaves out: the loop has to see a lost connection
 
     server = await asyncio.start_server(say, "127.0.0.1", 0, ssl=context)
     async with server:
@@ -234,11 +243,6 @@ class Idle:
 
     async def reconcile(self, key: Key) -> float | None:
         return None
-
-
-def descriptors() -> int:
-    """Return how many this process has open."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_silent_connections_keep_no_probe_from_its_answer() -> None:
@@ -318,3 +322,199 @@ async def test_what_is_a_bug_or_lacks_an_identity_is_not_tried_again(error: Exce
     with pytest.raises((ValueError, ExceptionGroup, errors.UnauthorizedError)):
         await persist(work, "test", sleep=time.sleep, clock=time)
     assert work.begun == 1
+
+
+# A flag is one field of a process's options.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """As a process has them."""
+
+    name: str = flag("who it is", "--name", required=True)
+    place: str = flag("where", "--place", env="PLACE", default="here")
+    count: int = flag("how many (%(default)s)", "--how-many", "-n", type=flags.count, default=2)
+    networks: tuple[str, ...] = flag("several", "--network", action="append")
+    keys: tuple[str, ...] = flag("several", "--key", action="extend", type=flags.names)
+    is_on: bool = flag("a switch", "--on", **flags.SWITCH, default=False)
+    started: str = "later"
+
+
+def parse(*argv: str, **environment: str) -> Options:
+    parser = argparse.ArgumentParser()
+    flags.add(parser, Options, environment)
+    return Options(**flags.taken(Options, vars(parser.parse_args(argv))))
+
+
+def test_fields_have_what_flags_say_and_else_their_defaults() -> None:
+    assert (
+        parse("--name=a")
+        == Options(name="a")
+        == Options(name="a", place="here", count=2, networks=(), keys=(), is_on=False)
+    )
+    several = ("--network=x", "--network=y", "--key=a,b", "--key=c")
+    assert parse("--name=a", "-n3", "--on", *several) == Options(
+        name="a", count=3, networks=("x", "y"), keys=("a", "b", "c"), is_on=True
+    )
+
+
+NODE = (
+    "--home-cluster-id=rome",
+    "--foreign-cluster-id=milan",
+    "--foreign-kubeconfig-secret-name=x",
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("certs",), "kubeconfig /none: there is no such file"),
+        (("controllers",), "kubeconfig /none: there is no such file"),
+        (("controllers.metricagent",), "kubeconfig /none: there is no such file"),
+        (("kubelet", *NODE), "kubeconfig /none: there is no such file"),
+        (("reflector", *NODE), "kubeconfig /none: there is no such file"),
+        (("webhook", "--tls-dir=/none"), "--tls-dir /none: it has no file tls.crt"),
+    ],
+)
+def test_a_daemon_that_cannot_start_says_why_in_one_line(command: Sequence[str], said: str) -> None:
+    argv = [sys.executable, "-m", *command, "--kubeconfig=/none", "--health-port=0"]
+    if command[0] == "webhook":
+        argv.pop()
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode in {1, 2}
+    last = done.stderr.splitlines()[-1]
+    assert said in last
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        source = textwrap.dedent(PROGRAM).format(body="pass").replace("port=0", f"port={port}")
+        program = [sys.executable, "-c", source]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "daemon",
+    ["certs", "controllers", "controllers.metricagent", "kubelet", "reflector", "webhook"],
+)
+def test_the_help_of_each_daemon_has_a_text_for_each_flag_and_defaults_as_a_user_writes_them(
+    daemon: str,
+) -> None:
+    command = [sys.executable, "-m", daemon, "--help"]
+    environment = {"PATH": "", "COLUMNS": "1000"}
+    shown = subprocess.check_output(command, text=True, env=environment, cwd=ROOT)
+
+    usage, _, listed = shown.partition("options:\n")
+    assert usage.startswith(f"usage: python3 -m {daemon} ")
+    entries = re.split(r"\n  (?=-)", listed.rstrip())
+    assert [entry for entry in entries if not re.search(r"\s{2,}\w", entry)] == []
+    assert [entry for entry in entries if entry.count("(default") > 1] == []
+    assert re.findall(r"default:? (?:True|False|\w+Policy\.\w+)", listed) == []
+
+
+def test_the_environment_comes_before_the_default_and_after_the_flag() -> None:
+    assert parse("--name=a", PLACE="there").place == "there"
+    assert parse("--name=a", "--place=elsewhere", PLACE="there").place == "elsewhere"
+
+
+@pytest.mark.parametrize("argv", [[], ["--name=a", "--how-many=0"], ["--name=a", "--on=perhaps"]])
+def test_nonsense_ends_the_process_and_names_the_flag(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(*argv)
+    assert ended.value.code == 2
+    assert "--name" in capsys.readouterr().err
+
+
+# A log line is one line, says what was worked on, and survives whatever is logged.
+
+
+def record(message: str = "created pod", **extra: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"msg": message, "name": "kube.x", "levelname": "INFO"})
+    vars(made).update(extra)
+    return made
+
+
+def test_json_lines_say_who_when_and_what() -> None:
+    with logs.bound(controller="pods"):
+        line = json.loads(logs.JsonFormatter().format(record(pod=Key("ns", "web"), count=3)))
+
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "INFO",
+        "logger": "kube.x",
+        "message": "created pod",
+        "controller": "pods",
+        "pod": "ns/web",
+        "count": 3,
+    }
+
+
+NASTY = [
+    # Ends of lines, as any reader may see them.
+    "a\nb", "a\rb", "a\r\nb", "\n", "a\n", "\nb", "a\n\nb", "a\x0bb", "a\x0cb", "a\x1cb", "a\x1db",
+    "a\x1eb", "a\x85b", "a\u2028b", "a\u2029b", "a\x00b", "a\tb", "a\x08b", "a\x7fb", "a\x9bb",
+    # What a terminal obeys.
+    "\x1b[31m", "\x1b[2J", "\x1b]0;title\x07", "\x1b]8;;http://x\x07", "\x9b31m", "\x07", "\x1bc",
+    # What turns or hides text, or is none.
+    "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\udfff", "\U000e0001", "\ufffe",
+    # A second line or field of ours.
+    '"}', "\r\n{}", '", "level": "ERROR', '\n{"level": "ERROR", "message": "x"}', "level=ERROR",
+    "\\", "\\n", '\\"', "a=b c=d", "'", "`",
+    # What formatters, templates, shells and databases would read.
+    "%s %d %(x)s", "{0} {x} {self}", "{{7*7}}", "${jndi:ldap://x}", "$(id)", "`id`", "; rm -rf /",
+    "' OR 1=1 --", "<script>", "x" * 2**18,
+]  # fmt: skip
+
+
+def test_there_are_fifty_of_them() -> None:
+    assert len(set(NASTY)) >= 50
+
+
+@pytest.mark.parametrize("nasty", NASTY, ids=lambda nasty: ascii(nasty)[:40])
+def test_no_value_breaks_the_line(nasty: str) -> None:
+    for formatter in (logs.JsonFormatter(), logs.TextFormatter()):
+        line = formatter.format(record(nasty, field=nasty))
+        assert len(line.splitlines()) == 1
+        assert "\x1b" not in line
+        line.encode()
+
+
+def test_what_is_bound_inside_ends_outside() -> None:
+    with logs.bound(a=1):
+        with logs.bound(b=2):
+            assert logs.fields_of(record()) == {"a": 1, "b": 2}
+        assert logs.fields_of(record()) == {"a": 1}
+    assert logs.fields_of(record()) == {}
+
+
+def test_an_exception_comes_with_the_line() -> None:
+    error = ValueError("so it is")
+    failed = record(exc_info=(ValueError, error, None))
+
+    assert "ValueError: so it is" in json.loads(logs.JsonFormatter().format(failed))["exception"]
+    assert logs.TextFormatter().format(failed).endswith("ValueError: so it is")
+
+
+def test_setup_replaces_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stderr = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stderr)
+    try:
+        logs.setup(json=None, level="INFO")
+        logs.setup(json=None, level="INFO")
+        logging.getLogger("x").info("hello", extra={"pod": "ns/web"})
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+
+    assert json.loads(stderr.getvalue())["pod"] == "ns/web"

@@ -1,18 +1,22 @@
 """How often something may be done: buckets, reads that are shared, writes of large objects."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
 from apis import keys
-from apis.objects import Key, Object
+from apis.objects import Key, Object, named
 from controllers.peers.replication.forge import Peering
 from controllers.peers.replication.reconciler import ReplicationReconciler
+from kube.breaker import HOLD_S, Breaker
+from kube.cluster import Listing, Selection
+from kube.informer import Informer
 from kube.ratelimit import Buckets, LargeWriteLimit, SingleFlightRead
+from tests import factories
 from tests.controllers.support import Ledger, Told, ensure_namespace, local_map, there
 from tests.fakes import FakeCluster
+from tests.kube.running import Time
 
 
 def test_a_flood_about_one_name_does_not_drown_the_others() -> None:
@@ -99,23 +103,13 @@ KEY = Key("liqo-tenant-milan", "milan")
 KIND = keys.NAMESPACE_MAP
 
 
-@dataclass
-class Clock:
-    """Goes on when a test says so."""
-
-    now: float = 5.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize(
     ("entries", "pause_s"), [(99, None), (100, 0.1), (400, 0.4), (1000, 1.0), (5000, 1.0)]
 )
 def test_the_pause_grows_with_the_entries_up_to_a_second(
     entries: int, pause_s: float | None
 ) -> None:
-    clock = Clock()
+    clock = Time()
     pace = LargeWriteLimit(clock)
     assert pace.left_s(KEY) is None
     pace.wrote(KEY, entries)
@@ -129,7 +123,7 @@ class Replicating:
     """A map of 400 entries that is replicated, at times of the test's choice."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Time()
         self.fake = FakeCluster()
         self.there, self.here = Ledger(self.fake), Ledger(self.fake)
         self.peering = Peering("rome", "milan", KEY.namespace, "liqo-tenant-rome")
@@ -195,9 +189,7 @@ async def test_a_burst_of_entries_is_replicated_by_two_writes(replicating: Repli
     assert len(replicating.there.writes) == 2
 
 
-async def test_an_answer_comes_home_at_once_after_its_entry_went(
-    replicating: Replicating,
-) -> None:
+async def test_an_answer_comes_home_at_once_after_its_entry_went(replicating: Replicating) -> None:
     assert await replicating.ask(first="x") is None
 
     assert await replicating.answer(first="Creating") == pytest.approx(0.401)  # for its entries
@@ -210,3 +202,114 @@ async def test_an_answer_comes_home_at_once_after_its_entry_went(
     assert await replicating.reconciler.reconcile(KEY) is None
     assert await replicating.status() == {"first": {"phase": "Accepted"}}
     assert [write[0] for write in replicating.here.writes] == ["patch_status"] * 2
+
+
+# When so much is missing at once that nothing may rest on it.
+
+
+class Cache(Informer[Object]):
+    """An informer that is told what its lists have, without a server."""
+
+    def __init__(self) -> None:
+        super().__init__(Selection(keys.POD, Object))
+        self.synced.set()
+
+    def lists(self, count: int) -> None:
+        """Let a list have the first ``count`` pods."""
+        listed = {Key("shop", f"web-{number}"): numbered_pod(number) for number in range(count)}
+        for change in [*self._gone(listed), *self._there(Listing(listed, ""))]:
+            self._tell(change)
+
+
+def numbered_pod(number: int) -> Object:
+    made = named(keys.POD, Key("shop", f"web-{number}"))
+    made["metadata"] |= {"uid": str(number), "resourceVersion": "1"}
+    return made
+
+
+@factories.cases("before, after, is_open")
+def test_more_than_five_and_more_than_a_fifth(before: int, after: int, *, is_open: bool) -> None:
+    told: list[bool] = []
+    breaker = Breaker(lambda: told.append(True))
+    cache = Cache()
+    breaker.watch(cache)
+    cache.lists(before)
+
+    cache.lists(after)
+
+    assert breaker.is_open() is is_open
+    assert bool(told) is is_open
+
+
+@pytest.mark.parametrize("after", [39, 0])
+def test_of_a_restored_server_one_that_is_missing_is_enough(after: int) -> None:
+    now, told = [0.0], list[bool]()
+    breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])
+    cache = Cache()
+    breaker.watch(cache)
+    cache.lists(40)
+    assert not breaker.is_after_restore
+
+    cache.went_back = True
+    cache.lists(after)
+
+    assert (breaker.is_open(), breaker.missing()) == (True, 40 - after)
+    assert breaker.is_after_restore
+    now[0] += HOLD_S + 1
+    assert not breaker.is_open()
+
+
+def test_it_closes_when_all_is_there_again_or_after_a_while() -> None:
+    now, told = [0.0], list[bool]()
+    breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])
+    cache = Cache()
+    stop = breaker.watch(cache)
+    cache.lists(20)
+    cache.lists(0)
+    assert (breaker.is_open(), breaker.missing()) == (True, 20)
+    cache.lists(20)
+    assert (breaker.is_open(), told) == (False, [True, False])
+
+    cache.lists(0)
+    now[0] += HOLD_S + 1
+    assert not breaker.is_open()
+
+    cache.lists(20)
+    cache.lists(0)
+    stop()
+    assert not breaker.is_open()
+
+
+def test_what_time_closed_is_told_and_what_is_missing_next_is_another_alarm() -> None:
+    now, told = [0.0], list[bool]()
+    breaker = Breaker(lambda: told.append(breaker.is_open()), clock=lambda: now[0])
+    cache = Cache()
+    breaker.watch(cache)
+    cache.lists(40)
+    cache.lists(20)
+    now[0] += HOLD_S + 1
+    assert (breaker.is_open(), breaker.missing()) == (False, 0)
+
+    cache.lists(0)
+
+    assert (breaker.missing(), told) == (20, [True, False, True])
+
+
+def test_a_decision_looks_only_at_what_misses_something() -> None:
+    asked: list[object] = []
+
+    class Counted(Cache):
+        def items(self) -> Mapping[Key, Object]:
+            asked.append(self)
+            return super().items()
+
+    breaker, caches = Breaker(lambda: None), [Counted() for _ in range(100)]
+    for cache in caches:
+        breaker.watch(cache)
+        cache.lists(40)
+    caches[7].lists(10)
+    asked.clear()
+
+    assert breaker.is_open()
+
+    assert asked == [caches[7]]

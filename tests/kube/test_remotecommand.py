@@ -17,7 +17,7 @@ END_OF_INPUT = b"\xff\x00"
 
 
 @dataclass
-class Server:
+class StreamServer:
     """Hears what it is given until stdin ends, and then says its frames."""
 
     frames: Sequence[bytes] = ()
@@ -37,14 +37,16 @@ class Server:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[tuple[Server, test_utils.BaseTestServer]]:
-    app, served = web.Application(), Server()
+async def streaming_server() -> AsyncIterator[tuple[StreamServer, test_utils.BaseTestServer]]:
+    app, served = web.Application(), StreamServer()
     app.router.add_get("/exec", served.serve)
     async with test_utils.TestServer(app) as listening:
         yield served, listening
 
 
-async def said(server: tuple[Server, test_utils.BaseTestServer], *frames: bytes) -> str:
+async def stream_text(
+    server: tuple[StreamServer, test_utils.BaseTestServer], *frames: bytes
+) -> str:
     """Return what a command that answers ``frames`` writes to stdout."""
     served, listening = server
     served.frames = frames
@@ -60,12 +62,14 @@ async def said(server: tuple[Server, test_utils.BaseTestServer], *frames: bytes)
 
 
 async def test_stdout_is_returned_and_stdin_sent(
-    server: tuple[Server, test_utils.BaseTestServer],
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer],
 ) -> None:
-    found = await said(server, b"\x01", b"\x01one ", b"\x02noise", b"\x01two", SUCCESS)
+    found = await stream_text(
+        streaming_server, b"\x01", b"\x01one ", b"\x02noise", b"\x01two", SUCCESS
+    )
 
     assert found == "one two"
-    assert server[0].heard == [b"\x00some ", b"\x00bytes", END_OF_INPUT]
+    assert streaming_server[0].heard == [b"\x00some ", b"\x00bytes", END_OF_INPUT]
 
 
 @pytest.mark.parametrize(
@@ -79,30 +83,30 @@ async def test_stdout_is_returned_and_stdin_sent(
     ids=["its own words", "its status", "cut off", "cut off at once"],
 )
 async def test_a_command_that_does_not_end_well_is_an_error(
-    server: tuple[Server, test_utils.BaseTestServer],
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer],
     frames: list[bytes],
     error: type[errors.KubeError],
     says: str,
 ) -> None:
     with pytest.raises(error, match=says):
-        await said(server, *frames)
+        await stream_text(streaming_server, *frames)
 
 
 async def test_a_flood_of_errors_is_cut_to_its_end(
-    server: tuple[Server, test_utils.BaseTestServer],
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer],
 ) -> None:
     with pytest.raises(CommandError) as raised:
-        await said(server, b"\x02" + b"x" * 3000, b"\x02" + b"y" * 3000, FAILURE)
+        await stream_text(streaming_server, b"\x02" + b"x" * 3000, b"\x02" + b"y" * 3000, FAILURE)
 
     assert len(str(raised.value)) == 4096
     assert str(raised.value).endswith("y" * 3000)
 
 
 async def test_what_is_written_after_its_end_is_dropped(
-    server: tuple[Server, test_utils.BaseTestServer],
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer],
 ) -> None:
     """As tar ends at the end of an archive, and not at that of its stdin."""
-    served, listening = server
+    served, listening = streaming_server
     served.frames = [b"\x01done", SUCCESS]
     async with (
         aiohttp.ClientSession() as session,
@@ -120,16 +124,16 @@ async def test_what_is_written_after_its_end_is_dropped(
 
 
 async def test_what_a_command_writes_has_a_bound(
-    server: tuple[Server, test_utils.BaseTestServer],
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer],
 ) -> None:
     much = [b"\x01" + bytes(2**19)] * 3
     with pytest.raises(CommandError, match="more than 1048576 bytes"):
-        await said(server, *much, SUCCESS)
+        await stream_text(streaming_server, *much, SUCCESS)
 
 
 @pytest.mark.parametrize("status", [b"{" + b" " * 2**16 + b"}", b"[]", b"{", b"\xff"])
 async def test_a_status_that_is_none_is_a_lost_connection(
-    server: tuple[Server, test_utils.BaseTestServer], status: bytes
+    streaming_server: tuple[StreamServer, test_utils.BaseTestServer], status: bytes
 ) -> None:
     with pytest.raises(errors.NotReachableError, match="the status of a command"):
-        await said(server, b"\x03" + status)
+        await stream_text(streaming_server, b"\x03" + status)

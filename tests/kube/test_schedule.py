@@ -1,6 +1,6 @@
 """Which key is next, held against a slow and simple reference."""
 
-import os
+import asyncio
 import random
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube.queue import Queue, QueueClosedError
 from kube.schedule import BURST, LINES, MAX_S, RETRIES_PER_S, WITHHELD_MAX_S, Schedule
-from tests.kube.running import dice
+from tests.conftest import size_of
+from tests.kube.running import Time, dice, running, turns, until
 
-SCHEDULES: Final = int(os.environ.get("PYLIQO_SCHEDULES", "2000"))
+SCHEDULES: Final = size_of("PYLIQO_SCHEDULES", 2000, 100_000)
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Reference:
         return max(0.0, -tokens / 10)
 
 
-def play(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
+def play_steps(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
     """Do ``steps`` random things to a schedule and to the reference; they must always agree."""
     reference = Reference()
     now = 0.0
@@ -108,13 +110,13 @@ def play(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
 def test_thousands_of_random_schedules_agree_with_the_reference() -> None:
     chance = dice(20)
     for _ in range(SCHEDULES):
-        play(Schedule(), chance, 40)
+        play_steps(Schedule(), chance, 40)
 
 
 @settings(max_examples=SCHEDULES // 20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 300))
 def test_any_schedule_agrees_with_the_reference(dice: random.Random, steps: int) -> None:
-    play(Schedule(), dice, steps)
+    play_steps(Schedule(), dice, steps)
 
 
 def test_the_same_key_waits_once() -> None:
@@ -281,21 +283,21 @@ def test_when_the_server_is_back_the_keys_that_wait_for_it_are_due_and_no_others
 
 @pytest.mark.parametrize("waiting", [10, 50_000])
 def test_a_key_that_changes_while_it_is_worked_on_costs_the_same_among_many(waiting: int) -> None:
-    schedule: Schedule[Counted] = Schedule()
-    keys = [Counted(number) for number in range(waiting)]
+    schedule: Schedule[CountedKey] = Schedule()
+    keys = [CountedKey(number) for number in range(waiting)]
     for key in keys:
         schedule.add(key, 0.0)
     taken = schedule.take(0.0)
     assert taken is keys[0]
     schedule.add(taken, 0.0)
-    Counted.compared = 0
+    CountedKey.compared = 0
 
     schedule.done(taken)
 
-    assert Counted.compared < 5
+    assert CountedKey.compared < 5
 
 
-class Counted:
+class CountedKey:
     """A key that counts how often it was compared."""
 
     compared = 0
@@ -307,7 +309,7 @@ class Counted:
         return self.number
 
     def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
+        CountedKey.compared += 1
         return self is other
 
 
@@ -352,3 +354,104 @@ def test_a_flood_of_one_keeps_nobody_else_from_their_turn(others: int) -> None:
 
     assert wanted < taken
     assert schedule.take(0) == ("flood", 1)
+
+
+# Workers that wait for keys, and leave.
+
+
+async def test_a_waiting_worker_gets_what_is_added() -> None:
+    queue: Queue[str] = Queue()
+    worker = asyncio.ensure_future(queue.get())
+    await turns()
+    queue.add("a")
+
+    assert await worker == "a"
+
+
+async def test_a_delayed_key_comes_in_its_time() -> None:
+    queue: Queue[str] = Queue()
+    queue.add_after("late", 0.02)
+    queue.add_after("early", 0.01)
+
+    assert [await queue.get(), await queue.get()] == ["early", "late"]
+
+
+async def test_a_worker_that_waits_for_a_late_key_gets_an_earlier_one() -> None:
+    queue: Queue[str] = Queue()
+    queue.add_after("late", 3600)
+    worker = asyncio.ensure_future(queue.get())
+    await turns()
+    queue.add_after("early", 0.001)
+
+    assert await worker == "early"
+
+
+async def test_a_worker_that_leaves_takes_no_key_with_it() -> None:
+    queue: Queue[str] = Queue()
+    one = asyncio.ensure_future(queue.get())
+    two = asyncio.ensure_future(queue.get())
+    await turns()
+    queue.add("a")
+    one.cancel()
+
+    assert await two == "a"
+    await asyncio.wait({one})
+
+
+async def test_many_workers_do_each_key_alone_and_all_of_them() -> None:
+    queue: Queue[int] = Queue()
+    working: set[int] = set()
+    finished: list[int] = []
+    chance = dice(1)
+
+    async def work() -> None:
+        while True:
+            key = await queue.get()
+            assert key not in working
+            working.add(key)
+            await turns(chance.randrange(5))
+            working.discard(key)
+            finished.append(key)
+            queue.done(key)
+
+    async with running(*(work() for _ in range(8))):
+        for _ in range(2000):
+            queue.add(chance.randrange(50))
+            await turns(chance.randrange(2))
+        await until(lambda: queue.is_idle)
+
+    assert set(finished) == set(range(50))
+
+
+async def test_a_closed_queue_is_emptied_and_then_ends_its_workers() -> None:
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    queue.add("b")
+    queue.add_after("later", 3600)
+    queue.shutdown()
+    queue.add("c")
+
+    done = [await queue.get(), await queue.get()]
+    waiting = asyncio.ensure_future(queue.get())
+    await turns()
+    assert not waiting.done()
+    for key in done:
+        queue.done(key)
+
+    assert done == ["a", "b"]
+    with pytest.raises(QueueClosedError):
+        await waiting
+    await queue.idle()
+
+
+async def test_the_age_is_that_of_the_oldest_key() -> None:
+    time = Time()
+    queue: Queue[str] = Queue(clock=time)
+    assert queue.oldest_age_s() == 0
+    queue.add("a")
+    time.now += 5
+    queue.add("b")
+
+    assert queue.oldest_age_s() == 5
+    await queue.get()
+    assert queue.oldest_age_s() == 0

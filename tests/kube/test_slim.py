@@ -1,5 +1,9 @@
 """What caches keep of objects is small, and comes out as it went in."""
 
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -7,20 +11,27 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
+from kube import memory
+from kube.cache import CachedCluster
+from kube.cluster import Selection
+from kube.dynamicinformer import DynamicInformers, InformerFeed
+from kube.informer import Informer
 from kube.slim import Packed, PackedState, ReadYourWrites
 from tests import factories
+from tests.fakes import FakeCluster
+from tests.kube.running import running, until
 
 
-def config(size: int) -> Object:
+def sized_map(size: int) -> Object:
     metadata = {"uid": "u-1", "resourceVersion": "7"}
     return named(keys.CONFIG_MAP, Key("shop", "web"), metadata=metadata, data={"ä": "x" * size})
 
 
 @pytest.mark.parametrize("size", [0, 1000, 2**15, 2**20])
 def test_whatever_its_size_an_object_is_what_it_was(size: int) -> None:
-    packed = Packed.of(config(size))
-    assert packed.whole() == config(size)
-    assert msgspec.json.decode(packed.json(), type=dict[str, Any]) == config(size)
+    packed = Packed.of(sized_map(size))
+    assert packed.whole() == sized_map(size)
+    assert msgspec.json.decode(packed.json(), type=dict[str, Any]) == sized_map(size)
     assert (packed.metadata.uid, packed.metadata.resource_version) == ("u-1", "7")
 
 
@@ -32,7 +43,7 @@ def test_a_pod_is_kept_as_half_its_json_at_most_and_a_large_object_as_it_is() ->
     pod = factories.pod("shop", "web", metadata=metadata, status=status)
     for packed in (Packed.of(pod), PackedState.of(pod)):
         assert len(packed.packed) * 2 < len(packed.json())
-    large = Packed.of(config(2**20))
+    large = Packed.of(sized_map(2**20))
     assert large.packed is large.json(), "milliseconds are not spent on it"
 
 
@@ -58,9 +69,9 @@ def test_of_a_large_object_a_cache_keeps_little(shape: type[Packed]) -> None:
 
 
 def test_what_is_not_large_a_cache_keeps_whole() -> None:
-    kept = Packed.cached(config(2**14))
+    kept = Packed.cached(sized_map(2**14))
     assert not kept.is_outline
-    assert kept.whole() == config(2**14)
+    assert kept.whole() == sized_map(2**14)
 
 
 # What was written last is known while the cache is behind, and no longer --------------------------
@@ -93,3 +104,70 @@ def test_what_is_gone_or_of_another_version_is_forgotten() -> None:
     written.add(old, new)
     written.forget(key)
     assert written.newest(key, old) is old
+
+
+# What ended is not kept until hundreds of others have ended, too.
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Let nothing be collected but what the module collects."""
+    memory.settle()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.unfreeze()
+
+
+async def came_and_went() -> weakref.ref[Informer[Object]]:
+    """Follow something as that of a namespace is followed; return what leads to it."""
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
+    scope = DynamicInformers([InformerFeed(informer, CachedCluster(FakeCluster()))])
+    async with running(scope.run(begin=lambda: None, end=lambda: None)):
+        await until(informer.synced.is_set)
+    return weakref.ref(informer)
+
+
+async def test_what_was_followed_is_collected_soon_after_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
+    gone = await came_and_went()
+
+    async with running(memory.give_back_for_ever()):
+        await until(lambda: gone() is None)
+
+    assert not memory.owes()
+
+
+async def test_what_was_there_when_caches_were_filled_is_collected_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "GIVE_BACK_S", 0.01)
+    informer = Informer(Selection(keys.CONFIG_MAP, Object, "shop"))
+    scope = DynamicInformers([InformerFeed(informer, CachedCluster(FakeCluster()))])
+    async with running(scope.run(begin=lambda: None, end=lambda: None)):
+        await until(informer.synced.is_set)
+        memory.settle()
+        gone = weakref.ref(informer)
+        del informer, scope
+
+    async with running(memory.give_back_for_ever()):
+        await until(lambda: gone() is None)
+
+
+async def test_while_nothing_ends_nothing_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, sleep = 0, asyncio.sleep
+
+    async def hurry(seconds: float) -> None:
+        nonlocal pauses
+        pauses += seconds == memory.GIVE_BACK_S
+        await sleep(min(seconds, 0.001))
+
+    monkeypatch.setattr(asyncio, "sleep", hurry)
+    runs = sum(generation["collections"] for generation in gc.get_stats())
+
+    async with running(memory.give_back_for_ever()):
+        await until(lambda: pauses > 2)
+
+    assert sum(generation["collections"] for generation in gc.get_stats()) == runs

@@ -61,7 +61,7 @@ BARE: Final = {
 }
 
 
-class Server:
+class TlsServer:
     """Answers each request with an empty object, and keeps what it heard."""
 
     def __init__(self) -> None:
@@ -78,22 +78,22 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    pair: pki.Keypair, server: Server | None = None, *, oldest: bool = False
-) -> AsyncIterator[tuple[Server, int]]:
+async def tls_serving(
+    pair: pki.Keypair, server: TlsServer | None = None, *, oldest: bool = False
+) -> AsyncIterator[tuple[TlsServer, int]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     listener.load(context, pair)
     if oldest:
         context.set_ciphers("ALL:@SECLEVEL=0")
         context.minimum_version = ssl.TLSVersion.TLSv1_1
         context.maximum_version = ssl.TLSVersion.TLSv1_1
-    server = server or Server()
+    server = server or TlsServer()
     listening = await asyncio.start_server(server.answer, "127.0.0.1", 0, ssl=context)
     async with listening:
         yield server, listening.sockets[0].getsockname()[1]
 
 
-def identity(port: int, ca: pki.Keypair = CA) -> credentials.Access:
+def access_to(port: int, ca: pki.Keypair = CA) -> credentials.Access:
     own = pki.issue(CA, common_name="vk", client=True, now=NOW, lifetime=DAY)
     text = documents.kubeconfig(
         cluster="milan", server=f"https://127.0.0.1:{port}", ca=ca.certificate, user="vk",
@@ -102,22 +102,22 @@ def identity(port: int, ca: pki.Keypair = CA) -> credentials.Access:
     return credentials.from_kubeconfig(text.encode())
 
 
-async def ask(port: int, ca: pki.Keypair = CA) -> object:
-    async with client.connect(identity(port, ca), user_agent="t") as cluster:
+async def ask_over_tls(port: int, ca: pki.Keypair = CA) -> object:
+    async with client.connect(access_to(port, ca), user_agent="t") as cluster:
         return await cluster.get_live(keys.POD, Key("shop", "web"))
 
 
 async def test_who_proves_it_is_spoken_to() -> None:
-    async with serving(proof()) as (server, port):
-        assert await ask(port)
+    async with tls_serving(proof()) as (server, port):
+        assert await ask_over_tls(port)
     assert server.heard.startswith(b"GET /api/v1/namespaces/shop/pods/web ")
 
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_who_does_not_hears_nothing(row: str) -> None:
-    async with serving(ROWS[row]) as (server, port):
+    async with tls_serving(ROWS[row]) as (server, port):
         with pytest.raises(errors.NotReachableError):
-            await ask(port)
+            await ask_over_tls(port)
     assert server.heard == b""
 
 
@@ -126,16 +126,16 @@ async def test_an_authority_without_key_identifiers_proves_who_it_signed() -> No
     with pytest.raises(ssl.SSLCertVerificationError, match="Missing Authority Key Identifier"):
         handshake(listener.tls(proof(BARE_CA), ""), ssl.create_default_context(cadata=BARE_PEM))
 
-    async with serving(proof(BARE_CA)) as (server, port):
-        assert await ask(port, BARE_CA)
+    async with tls_serving(proof(BARE_CA)) as (server, port):
+        assert await ask_over_tls(port, BARE_CA)
     assert server.heard
 
 
 @pytest.mark.parametrize("row", BARE)
 async def test_without_key_identifiers_names_dates_and_chain_are_verified(row: str) -> None:
-    async with serving(BARE[row]) as (server, port):
+    async with tls_serving(BARE[row]) as (server, port):
         with pytest.raises(errors.NotReachableError):
-            await ask(port, BARE_CA)
+            await ask_over_tls(port, BARE_CA)
     assert server.heard == b""
 
 
@@ -207,17 +207,17 @@ def test_every_context_verifies_as_go_does() -> None:
 
 
 async def test_an_authority_that_has_ended_proves_nothing() -> None:
-    async with serving(proof(OLD_CA, now=NOW - 30 * DAY)) as (server, port):
+    async with tls_serving(proof(OLD_CA, now=NOW - 30 * DAY)) as (server, port):
         with pytest.raises(errors.NotReachableError):
-            await ask(port, OLD_CA)
+            await ask_over_tls(port, OLD_CA)
     assert server.heard == b""
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 async def test_nor_does_who_speaks_tls_of_old() -> None:
-    async with serving(proof(), oldest=True) as (server, port):
+    async with tls_serving(proof(), oldest=True) as (server, port):
         with pytest.raises(errors.NotReachableError):
-            await ask(port)
+            await ask_over_tls(port)
     assert server.heard == b""
 
 
@@ -227,7 +227,7 @@ BOOKMARK: Final = (
 )
 
 
-class Silent(Server):
+class SilentServer(TlsServer):
     """Tells one event, and goes on until the client ends it."""
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +242,7 @@ class Silent(Server):
 async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -> None:
     """Or the connection would be left open when the loop ends."""
     order: list[str] = []
-    async with serving(proof(), Silent()) as (_, port):
+    async with tls_serving(proof(), SilentServer()) as (_, port):
         gate = Gate(port)
         await gate.open()
 
@@ -250,7 +250,7 @@ async def test_a_client_that_ends_amid_a_watch_waits_until_the_server_agrees() -
             order.append("agreed")
             gate.let_go()
 
-        async with client.connect(identity(gate.port), user_agent="t") as cluster:
+        async with client.connect(access_to(gate.port), user_agent="t") as cluster:
             told = asyncio.Event()
             watching = asyncio.create_task(watch(cluster, told))
             await told.wait()

@@ -36,7 +36,7 @@ class Front(Toll):
         return context
 
 
-async def ask(plane: Plane, pair: pki.Keypair, directory: Path, namespace: str) -> None:
+async def ask_with_client(plane: Plane, pair: pki.Keypair, directory: Path, namespace: str) -> None:
     """Ask for a ConfigMap by a kubeconfig that trusts the authority of the API server."""
     front, path = Front(plane, pair), directory / "front.kubeconfig"
     async with front.open():
@@ -62,7 +62,7 @@ async def test_who_proves_nothing_hears_nothing(plane: Plane, tmp_path: Path) ->
     refused = []
     for number, (row, pair) in enumerate(rows.items()):
         try:
-            await ask(plane, pair, tmp_path, f"{mark}-{number}")
+            await ask_with_client(plane, pair, tmp_path, f"{mark}-{number}")
         except errors.NotReachableError:
             refused.append(row)
     calls = await asyncio.to_thread(log.settled, plane.api)

@@ -1,6 +1,7 @@
 """What another cluster says has the shape that code expects."""
 
 import ast
+import asyncio
 import base64
 import copy
 import json
@@ -16,13 +17,16 @@ from hypothesis import strategies as st
 from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube import credentials, peer
+from kube.client import ClusterClient
 from kube.cluster import Selection
+from kube.kubeconfig import KubeconfigError
 from kube.peer import PeerCluster
 from kube.slim import Packed, Partial
 from kube.untrusted import decode, schemas
 from kube.wire import UntrustedBytes
 from tests import factories
-from tests.kube.running import serving
+from tests.fakes import FakeCluster
+from tests.kube.running import serving, until
 from tests.kubelet import lies, worlds
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -55,10 +59,7 @@ BELIEVED: Final[Object] = {
         "labels": {"good": "one"},
     },
     "spec": {},
-    "status": {
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "podIP": "10.1.0.7",
-    },
+    "status": {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.1.0.7"},
 }
 
 
@@ -67,6 +68,9 @@ def test_what_does_not_fit_its_place_is_absent_and_told() -> None:
     said = copy.deepcopy(LIE)
     assert decode.fitted(keys.POD, said, told.append) == BELIEVED
     assert said == LIE
+    many = {str(number): "x" for number in range(20_000)}
+    spoiled = {"metadata": {"name": "a"}, "data": {**many, "odd": 1}}
+    assert decode.fitted(keys.CONFIG_MAP, spoiled)["data"] == many
     assert told == [
         "Pod.metadata.generation",
         "Pod.metadata.labels",
@@ -109,10 +113,12 @@ def test_of_other_kinds_all_but_endless_depth_passes() -> None:
     deep: Any = []
     for _ in range(decode.DEEPEST + 1):
         deep = [deep]
-    said = {**LIE, "spec": {"size": {"cm": 7}}, "status": {"deep": deep}}
+    said = {**LIE, "spec": {"size": {"cm": 7}}, "status": {"deep": deep}, "more": 1}
     told: list[str] = []
     found = decode.fitted(WIDGET, said, told.append)
     assert found["spec"] == {"size": {"cm": 7}}
+    assert found["more"] == 1
+    assert "more" not in decode.fitted(keys.POD, said)
     assert "status" not in found
     assert told[0] == "Widget.status"
 
@@ -210,3 +216,107 @@ def test_a_value_of_one_mebibyte_is_kept(kind: Kind, field: str) -> None:
     said = named(kind, Key("shop-rome", "big"), **{field: {"blob": largest}})
 
     assert decode.fitted(kind, said)[field] == {"blob": largest}
+
+
+# The identity towards another cluster, and how it changes while we run.
+
+
+SECRET = Key("liqo-tenant-milan", "key")
+
+
+def untrusted_secret(token: str, **user: str) -> Object:
+    kubeconfig = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1:6443"}}],
+        "users": [{"name": "u", "user": {"token": token, **user}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    encoded = base64.b64encode(json.dumps(kubeconfig).encode()).decode()
+    return named(keys.SECRET, SECRET, data={"kubeconfig": encoded})
+
+
+def is_known_as(client: ClusterClient, token: str) -> bool:
+    return client.access.authorization == f"Bearer {token}"
+
+
+async def change_secret(home: FakeCluster, to: Object) -> None:
+    await home.patch(keys.SECRET, SECRET, {"data": to["data"]})
+
+
+async def test_a_renewed_identity_is_used_from_then_on() -> None:
+    home = FakeCluster()
+    await home.create(keys.SECRET, untrusted_secret("one"))
+
+    async with peer.follow(home, SECRET, user_agent="tests") as client:
+        assert is_known_as(client, "one")
+        await change_secret(home, untrusted_secret("two"))
+        await until(lambda: is_known_as(client, "two"))
+
+
+async def test_what_is_no_identity_leaves_the_old_one() -> None:
+    home = FakeCluster()
+    made = await home.create(keys.SECRET, untrusted_secret("one"))
+
+    async with peer.follow(home, SECRET, user_agent="tests") as client:
+        await change_secret(home, untrusted_secret("bad", exec="canary"))
+        await change_secret(home, named(keys.SECRET, SECRET, data={"kubeconfig": "no base64"}))
+        await change_secret(home, named(keys.SECRET, SECRET, data={"kubeconfig": None}))
+        await home.delete(keys.SECRET, SECRET, uid=made["metadata"]["uid"])
+        assert is_known_as(client, "one")
+        await home.create(keys.SECRET, untrusted_secret("three"))
+        await until(lambda: is_known_as(client, "three"))
+
+
+@pytest.mark.parametrize("data", ["no base64", "\u00e9", "kl\u00e4r"])
+def test_what_is_no_base64_is_no_identity(data: str) -> None:
+    with pytest.raises(KubeconfigError, match="base64"):
+        peer.identity(named(keys.SECRET, SECRET, data={"kubeconfig": data}))
+
+
+async def test_a_renewal_that_ends_is_an_error_of_who_rests_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = FakeCluster()
+    await home.create(keys.SECRET, untrusted_secret("one"))
+
+    def broken(_: ClusterClient, access: object) -> None:
+        raise RuntimeError("no other identity")
+
+    monkeypatch.setattr(ClusterClient, "replace", broken)
+
+    async def rests_on_it() -> None:
+        async with peer.follow(home, SECRET, user_agent="tests"):
+            await change_secret(home, untrusted_secret("two"))
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await rests_on_it()
+
+    assert raised.group_contains(RuntimeError, match="no other identity")
+
+
+async def test_what_is_raised_meanwhile_is_raised_as_it_is() -> None:
+    home = FakeCluster()
+    await home.create(keys.SECRET, untrusted_secret("one"))
+
+    async def fails_itself() -> None:
+        async with peer.follow(home, SECRET, user_agent="tests"):
+            raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        await fails_itself()
+
+
+async def test_a_secret_that_is_not_there_yet_is_waited_for() -> None:
+    home = FakeCluster()
+    await home.create(keys.SECRET, named(keys.SECRET, Key(SECRET.namespace, "other")))
+    following = peer.follow(home, SECRET, user_agent="tests")
+
+    async def arrives() -> None:
+        await until(lambda: home.requests["watch", "secrets"])
+        await home.create(keys.SECRET, untrusted_secret("one"))
+
+    arriving = asyncio.create_task(arrives())
+    async with following as client:
+        assert is_known_as(client, "one")
+    await arriving

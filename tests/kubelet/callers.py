@@ -15,6 +15,7 @@ from kubelet.pods.mapping import MappingState, NamespaceMapping
 from tests import factories
 from tests.kubelet.rigs import DAY, Rig, now
 from tests.kubelet.worlds import TWIN
+from tests.world import existing
 
 ROUTES: Final = (
     "GET /healthz",
@@ -110,8 +111,7 @@ TABLE: Final[dict[str, tuple[Credential, tuple[int, ...]]]] = {
 }  # fmt: skip
 
 
-def context(rig: Rig, by: Credential) -> ssl.SSLContext:
-    """Return the client's side of ``by``."""
+def tls_context(rig: Rig, by: Credential) -> ssl.SSLContext:
     made = ssl.create_default_context(cadata=rig.ca.certificate.decode())
     if by.protocol == "HTTP/2.0":
         made.set_alpn_protocols(["h2"])
@@ -152,7 +152,7 @@ async def opens_its_routes_and_no_other(
     judged: Rig, by: Credential, expected: tuple[int, ...]
 ) -> None:
     """Ask for every route."""
-    tls, before = context(judged, by), len(judged.seen)
+    tls, before = tls_context(judged, by), len(judged.seen)
     heads = [
         f"{route} {by.protocol}\r\nHost: me\r\nConnection: close\r\n{by.headers}"
         + ("\r\n" if by.headers else "")
@@ -195,7 +195,7 @@ async def leads_nowhere_else(judged: Rig) -> None:
     """Try every trick in every place of a path."""
     corpus = [shape.format(trick) for shape, trick in itertools.product(SHAPES, TRICKS)]
     assert len(corpus) >= 500
-    tls = context(judged, Credential("kube-apiserver-kubelet-client"))
+    tls = tls_context(judged, Credential("kube-apiserver-kubelet-client"))
     upgrade = "Host: me\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     for path in corpus:
         status = await ask(judged, tls, f"GET {path} HTTP/1.1\r\n{upgrade}")
@@ -228,8 +228,7 @@ async def only_the_very_pod_is_reached(rig: Rig, path: str) -> None:
         spec = {**factories.pod_spec(), "nodeName": node}
         await rig.local.create(keys.POD, factories.pod("shop", name, spec=spec))
         assert await status(name) == 404, node
-    remote = await rig.remote.get(keys.POD, TWIN)
-    assert remote
+    remote = await existing(rig.remote, keys.POD, TWIN)
     for change in (
         {"annotations": {keys.LOCAL_POD_UID: "of an older one"}},
         {"labels": {keys.ORIGIN: "turin"}},

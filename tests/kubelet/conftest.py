@@ -32,5 +32,5 @@ def fake_world() -> World:
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     """Yield a kubelet API that serves the pod ``web``."""
-    async with rigs.running() as rig:
+    async with rigs.kubelet_api() as rig:
         yield rig

@@ -29,11 +29,9 @@ class Doom:
         self._is_reading = False
 
     def enter(self, round_: int) -> None:
-        """Begin a round."""
         self._is_reading = False
 
     def number(self, *, is_read: bool) -> int:
-        """Return the number of the call that begins."""
         if not (is_read and self._is_reading):
             self.stops += (
                 [(self.calls, False)] if is_read else [(self.calls, side) for side in SIDES]

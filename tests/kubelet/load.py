@@ -69,7 +69,6 @@ async def consume(order: Order, tls: ssl.SSLContext) -> int:
 
 
 async def main() -> None:
-    """Do what is ordered on standard input."""
     rate = int(sys.argv[1])
     ending: set[asyncio.Task[None]] = set()
 
@@ -79,18 +78,18 @@ async def main() -> None:
         task.add_done_callback(ending.discard)
 
     provider = await asyncio.start_server(accept, "127.0.0.1", 0)
-    say({"port": provider.sockets[0].getsockname()[1]})
+    say_json({"port": provider.sockets[0].getsockname()[1]})
     line = await asyncio.to_thread(sys.stdin.readline)
     order = Order(**json.loads(line))
     tls = ssl.create_default_context(cadata=order.ca)
     tls.load_cert_chain(order.identity)
     got = await asyncio.gather(*(consume(order, tls) for _ in range(order.streams)))
     silent = sum(1 for each in got if not each)
-    say({"bytes": sum(got), "silent": silent, "cpu_s": time.process_time()})
+    say_json({"bytes": sum(got), "silent": silent, "cpu_s": time.process_time()})
     provider.close()
 
 
-def say(what: dict[str, Any]) -> None:
+def say_json(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)  # noqa: T201  # the test reads it
 
 

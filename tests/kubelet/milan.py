@@ -37,7 +37,6 @@ class Milan:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Work while inside."""
         followed = (informer.run(self._cluster) for informer in (self.shadows, self.pods))
         async with meanwhile(*followed), meanwhile(self._runner.run()):
             yield
@@ -57,7 +56,6 @@ class Milan:
         return again_s
 
     async def end(self, pod: Object) -> None:
-        """Let this very pod be gone."""
         with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
             key, uid = objects.key_of(pod), objects.uid(pod)
             await self._cluster.delete(keys.POD, key, uid=uid, grace_s=0)

@@ -79,7 +79,7 @@ def now() -> dt.datetime:
 
 
 @contextlib.asynccontextmanager
-async def provider(rig_of: list[Rig]) -> AsyncIterator[ClusterClient]:
+async def provider_app(rig_of: list[Rig]) -> AsyncIterator[ClusterClient]:
     async def log(request: web.Request) -> web.Response:
         rig = rig_of[0]
         rig.seen.append(request.path_qs)
@@ -158,7 +158,7 @@ async def client_of(port: int) -> AsyncIterator[ClusterClient]:
 
 
 @contextlib.asynccontextmanager
-async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> AsyncIterator[Rig]:
+async def kubelet_api(port: int = 0, *, silent_s: float = listener.SILENT_S) -> AsyncIterator[Rig]:
     """Yield a kubelet API that serves the pod ``web``; ``port`` is of another provider."""
     local = FakeCluster()
     local.answers[keys.SUBJECT_ACCESS_REVIEW] = lambda review: {
@@ -168,12 +168,12 @@ async def running(port: int = 0, *, silent_s: float = listener.SILENT_S) -> Asyn
         "authenticated": review["spec"]["token"] in {"good", "weak"},
         "user": {"username": {"good": "robot"}.get(review["spec"]["token"], "nobody")},
     }
-    async with between(local, FakeCluster(), port, silent_s=silent_s) as rig:
+    async with kubelet_api_between(local, FakeCluster(), port, silent_s=silent_s) as rig:
         yield rig
 
 
 @contextlib.asynccontextmanager
-async def between(
+async def kubelet_api_between(
     local: Cluster, remote: Cluster, port: int = 0, *, silent_s: float = listener.SILENT_S
 ) -> AsyncIterator[Rig]:
     """Yield a kubelet API between these two, which may be real."""
@@ -183,7 +183,7 @@ async def between(
     found: list[Rig] = []
     pods = {WEB: NodePod.cached(pod)}
     namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, PAIR))
-    async with client_of(port) if port else provider(found) as client:
+    async with client_of(port) if port else provider_app(found) as client:
         lookups = PodLookups(
             NODE, local, remote, namespaces,
             pods_here=lambda: pods, gate=Authorizer(local, NODE),

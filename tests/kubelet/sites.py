@@ -2,13 +2,16 @@
 
 import asyncio
 import base64
+import contextlib
 import datetime as dt
 import os
+import secrets
 import signal
 import ssl
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -20,6 +23,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import controlplane
 from tests import factories
+from tests.world import is_ready, offload
 
 PATIENCE_S = 300
 
@@ -27,42 +31,34 @@ PATIENCE_S = 300
 class Site:
     """Namespaces and objects that an installation has, and the process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # those that differ by name
         self,
         cluster: ClusterClient,
         kubeconfig: Path,
-        name: str,
+        name: str = "",
         *,
         provider: Path | None = None,
         replica: int = 0,
+        log: Path | None = None,
     ) -> None:
-        self.cluster, self.kubeconfig, self.name = cluster, kubeconfig, name
+        self.cluster, self.kubeconfig = cluster, kubeconfig
+        self.name = name = name or f"vk-{secrets.token_hex(3)}"
         self.provider = provider
         self.tenant, self.home, self.twin = f"{name}-tenant", f"{name}-shop", f"{name}-shop-rome"
         self.pod_name, self.secret = f"vk-{name}-{replica}", f"kubeconfig-of-milan-{replica}"
         self.process: asyncio.subprocess.Process | None = None
         self.port = self.health_port = 0
-        self.log: Path | None = None
+        self.log = log
         """Where what the process says goes; None shows it."""
 
     async def prepare(self) -> None:
-        """Create all that is there before the kubelet."""
         for name in (self.tenant, self.home, self.twin):
             await self.cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
         await self.lead_to_provider()
         spec = {"clusterID": "milan", "resourceQuota": {"hard": {"cpu": "4000m", "memory": "8Gi"}}}
         virtual = named(keys.VIRTUAL_NODE, Key(self.tenant, self.name), spec=spec)
         await self.cluster.create(keys.VIRTUAL_NODE, virtual)
-        key = Key(self.tenant, "milan")
-        found = named(
-            keys.NAMESPACE_MAP,
-            key,
-            metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}},
-            spec={"desiredMapping": {self.home: self.twin}},
-        )
-        await self.cluster.create(keys.NAMESPACE_MAP, found)
-        current = {self.home: {"remoteNamespace": self.twin, "phase": "Accepted"}}
-        await self.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
+        await offload(self.cluster, Key(self.tenant, "milan"), {self.home: self.twin})
 
     async def lead_to_provider(self) -> None:
         """Create the Secret by which the process finds its provider."""
@@ -72,7 +68,6 @@ class Site:
         await self.cluster.create(keys.SECRET, secret)
 
     async def start(self, *flags: str) -> None:
-        """Start the process."""
         self.port, self.health_port = free_port(), free_port()
         log = self.log.open("wb") if self.log else None
         self.process = await asyncio.create_subprocess_exec(
@@ -103,7 +98,6 @@ class Site:
             return await self.process.wait()
 
     async def end(self) -> None:
-        """End the process if it still runs."""
         if self.process and self.process.returncode is None:
             await self.kill(signal.SIGKILL)
 
@@ -135,17 +129,24 @@ class Site:
         except aiohttp.ClientConnectionError:
             return 0
 
+    async def is_ready(self) -> bool:
+        return is_ready(await self.cluster.get(keys.NODE, Key("", self.name)))
+
     async def bind(self, name: str) -> Object:
-        """Create a pod bound to our node."""
         spec = {**factories.pod_spec(), "nodeName": self.name}
         return await self.cluster.create(keys.POD, factories.pod(self.home, name, spec=spec))
 
 
+@contextlib.asynccontextmanager
+async def prepared(cluster: ClusterClient, kubeconfig: Path, **rest: Any) -> AsyncIterator[Site]:
+    """Yield a site with all that it needs; its process ends with the block."""
+    site = Site(cluster, kubeconfig, **rest)
+    await site.prepare()
+    try:
+        yield site
+    finally:
+        await site.end()
+
+
 def free_port() -> int:
     return controlplane.free_ports(1)[0]
-
-
-async def eventually(found: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await found():  # noqa: ASYNC110  # another process is waited for
-            await asyncio.sleep(0.05)

@@ -14,6 +14,7 @@ from kubelet.pods.addresses import TAKEN_RETRY_S, UNKNOWN_RETRY_S, IpReconciler,
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
+from tests.world import remove
 
 PLAIN = (
     "--tenant-namespace=liqo-tenant-milan",
@@ -80,9 +81,7 @@ async def test_a_configuration_holds_at_once_and_one_without_sense_changes_nothi
         await cluster.patch_status(keys.CONFIGURATION, WHERE, broken)
         await until(lambda: (informer.get(WHERE) or {}).get("status") == broken)
         assert reached(known.known()) == "10.71.0.7"
-        found = await cluster.get(keys.CONFIGURATION, WHERE)
-        assert found
-        await cluster.delete(keys.CONFIGURATION, WHERE, uid=found["metadata"]["uid"])
+        await remove(cluster, keys.CONFIGURATION, WHERE)
         await until(lambda: reached(known.known()) == "10.66.0.7")
 
 
@@ -97,7 +96,6 @@ WEB = Key("shop", "web")
 
 
 async def running_pod(cluster: FakeCluster, address: str = "10.66.0.7", **labels: str) -> Object:
-    """Create the pod, and let it have that address."""
     metadata = {"labels": {keys.SHADOW_POD_LABEL: "true", **labels}}
     await cluster.create(keys.POD, factories.pod(*WEB, metadata=metadata))
     return await cluster.patch_status(keys.POD, WEB, {"podIP": address})
@@ -183,3 +181,56 @@ async def test_while_the_kind_is_unknown_it_is_tried_later() -> None:
     assert await reconciler.reconcile(WEB) == UNKNOWN_RETRY_S
     assert await reconciler.reconcile(WEB) is None
     assert await ip(cluster)
+
+
+# The flags of the kubelet (docs/parity.md § 5.1).
+
+
+MUST = [
+    "--home-cluster-id=rome",
+    "--foreign-cluster-id=milan",
+    "--foreign-kubeconfig-secret-name=kubeconfig",
+]
+
+
+def test_defaults() -> None:
+    chosen = options.parse(MUST)
+    assert (chosen.node_name, chosen.listen_port, chosen.lease_s) == ("virtual-kubelet", 10250, 40)
+    assert (chosen.ping_interval_s, chosen.ping_timeout_s, chosen.workers) == (10, 1, 32)
+    assert chosen.create_node
+
+
+def test_as_go_writes_them() -> None:
+    chosen = options.parse(
+        [
+            *MUST,
+            "--create-node=false",
+            "--node-check-network=False",
+            "--node-ping-interval=1m30s",
+            "--node-ping-timeout=500ms",
+            "--node-extra-labels=a=1,b=x=y",
+            "--node-extra-annotations=",
+            "--node-ip=10.0.0.1",
+        ]
+    )
+    assert not chosen.create_node
+    assert (chosen.ping_interval_s, chosen.ping_timeout_s) == (90, 0.5)
+    assert chosen.extra_labels == {"a": "1", "b": "x=y"}
+    assert chosen.extra_annotations == {}
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--create-node=maybe", "--node-ping-interval=10", "--node-ip=here", "--node-extra-labels=a"],
+)
+def test_nonsense_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options.parse([*MUST, flag])
+    assert ended.value.code == 2
+    assert flag.partition("=")[0] in capsys.readouterr().err
+
+
+def test_what_is_mandatory(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options.parse([])
+    assert "--home-cluster-id" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """What a provider says that a container uses is counted by nobody here (docs/parity.md H24)."""
 
-import os
 import random
 from collections.abc import AsyncIterator
 from typing import Final
@@ -14,6 +13,7 @@ from kube import client
 from kube.client import ClusterClient
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
 from tests.journeys import world as journey
 from tests.kubelet.worlds import World, container, running
@@ -36,7 +36,6 @@ def counting(own_plane: Plane) -> Plane:
 
 @pytest.fixture
 async def counted(counting: Plane) -> AsyncIterator[ClusterClient]:
-    """Yield a client of that server."""
     async with client.connect(counting.kubeconfig) as real:
         yield real
 
@@ -48,7 +47,7 @@ async def test_a_quota_counts_what_was_asked_for(counted: ClusterClient) -> None
         counted, FakeCluster(), MappedNamespace("rome", "milan", TIGHT.namespace, "there")
     )
     await until_counted(counted, "0")
-    await world.bound(spec=asking("100m"))
+    await world.bound(spec=spec_asking_for("100m"))
     await world.reconcile()
     await world.run_remotely()
     boasts = {"resources": BOASTED, "allocatedResources": BOASTED["requests"]}
@@ -56,13 +55,12 @@ async def test_a_quota_counts_what_was_asked_for(counted: ClusterClient) -> None
     await world.reconcile()
 
     # Once the next pod is counted, so is all that was written before it.
-    await counted.create(keys.POD, factories.pod(*TIGHT, spec=asking("900m")))
+    await counted.create(keys.POD, factories.pod(*TIGHT, spec=spec_asking_for("900m")))
     found = await until_counted(counted, "2")
     assert found["used"]["requests.cpu"] == "1"
 
 
-def asking(cpu: str) -> Object:
-    """Return a PodSpec that asks for ``cpu``."""
+def spec_asking_for(cpu: str) -> Object:
     (main,) = factories.pod_spec()["containers"]
     resources = {"requests": {**ASKED["requests"], "cpu": cpu}}
     return {**factories.pod_spec(), "containers": [{**main, "resources": resources}]}
@@ -73,10 +71,7 @@ async def until_counted(cluster: ClusterClient, pods: str) -> Object:
     again = await cluster.patch(QUOTA, TIGHT, {"spec": {"hard": {**HARD, f"count/{pods}.x": "1"}}})
     hard: Object = again["spec"]["hard"]
     found = await journey.until_one(
-        cluster,
-        QUOTA,
-        TIGHT,
-        lambda one: is_status(one.get("status", {}), hard, pods),
+        cluster, QUOTA, TIGHT, lambda one: is_status(one.get("status", {}), hard, pods)
     )
     status: Object = found["status"]
     return status
@@ -86,7 +81,7 @@ def is_status(status: Object, hard: Object, pods: str) -> bool:
     return status.get("hard") == hard and status["used"]["pods"] == pods
 
 
-PODS: Final = int(os.environ.get("PYLIQO_COUNTED_PODS", "60"))
+PODS: Final = size_of("PYLIQO_COUNTED_PODS", 60, 1000)
 AMOUNTS: Final = {
     "cpu": ("1m", "0.5", "1500m", "2"),
     "memory": ("1", "1000k", "64Mi", "1.5Gi"),
@@ -115,8 +110,6 @@ def any_amounts(chance: random.Random) -> Object:
 
 
 def any_spec(chance: random.Random) -> Object:
-    """Return a PodSpec with containers, init containers and sidecars."""
-
     def made(name: str, **rest: str) -> Object:
         return {"name": name, "image": "i", "resources": any_amounts(chance), **rest}
 

@@ -7,7 +7,6 @@ F-6, F-23.
 """
 
 import datetime as dt
-import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +24,7 @@ from kubelet.pods.apiserver import ApiServer
 from kubelet.pods.mapping import MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.pods.state import VirtualNodeContext
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
 from tests.kube.running import dice
 from tests.kubelet import worlds
@@ -32,7 +32,7 @@ from tests.kubelet.doom import ROUNDS, Doom, KilledError
 from tests.kubelet.worlds import HOST, NODE, World, ended, running
 
 LOST: Final = 0.3
-LIVES: Final = int(os.environ.get("PYLIQO_TEST_LOST", "10"))
+LIVES: Final = size_of("PYLIQO_TEST_LOST", 10, 125)
 
 
 class Losses(Doom):
@@ -54,7 +54,7 @@ class Losses(Doom):
             raise errors.NotReachableError("the answer was lost")
 
 
-class Life:
+class PodLife:
     """A pod, both our processes that look after it, and what the clusters do by themselves."""
 
     def __init__(self, doom: Doom) -> None:
@@ -83,7 +83,6 @@ class Life:
         self.controller = ShadowPodReconciler(remote, events=events, clock=lambda: world.now)
 
     async def settle(self) -> None:
-        """Let everybody work until nothing changes any more."""
         for round_ in range(self.doom.rounds):
             self.doom.enter(round_)
             await self._alive(lambda: self.kubelet.reconcile(self.world.web))
@@ -101,11 +100,11 @@ class Life:
 
     async def _by_themselves(self) -> None:
         """Collect what has no owner any more, and run what was created."""
-        remote = await self.world.remote_pod()
-        if remote is None:
+        if not await self.world.has_remote_pod():
             return
+        remote = await self.world.remote_pod()
         self.births.add(objects.uid(remote))
-        shadow = await self.world.shadow()
+        shadow = await self.world.remote.get(keys.SHADOW_POD, self.world.twin)
         owner = objects.controller_of(remote)
         assert owner
         if shadow is None or objects.uid(shadow) != owner["uid"] or objects.is_terminating(remote):
@@ -114,8 +113,7 @@ class Life:
             await self.world.runs(self.script(remote))
 
 
-async def lives(life: Life) -> None:
-    """Create, change and delete a pod."""
+async def lives(life: PodLife) -> None:
     made = await life.world.bound()
     await life.settle()
     assert (await life.world.status())["phase"] == "Running"
@@ -123,7 +121,6 @@ async def lives(life: Life) -> None:
     await life.world.local.patch(keys.POD, life.world.web, changes)
     await life.settle()
     remote = await life.world.remote_pod()
-    assert remote
     assert objects.labels(remote)["tier"] == "front"
     assert (await life.world.status())["containerStatuses"][0]["restartCount"] == 0
     assert len(life.births) == 1
@@ -133,7 +130,7 @@ async def lives(life: Life) -> None:
     assert len(life.births) == 1
 
 
-async def works(life: Life) -> None:
+async def works(life: PodLife) -> None:
     """Let a pod do its work, and its remote one be removed afterwards."""
     life.script = lambda _: ended("Succeeded", 0)
     made = await life.world.bound(spec={"restartPolicy": "OnFailure"})
@@ -147,7 +144,7 @@ async def works(life: Life) -> None:
     await nothing_left(life)
 
 
-async def is_replaced(life: Life) -> None:
+async def is_replaced(life: PodLife) -> None:
     """Delete a pod by force; another one of its name comes at once."""
     old = await life.world.bound()
     await life.settle()
@@ -156,12 +153,11 @@ async def is_replaced(life: Life) -> None:
     await life.settle()
     assert (await life.world.status())["phase"] == "Running"
     remote = await life.world.remote_pod()
-    assert remote
     assert objects.annotations(remote)[keys.LOCAL_POD_UID] == objects.uid(new)
     assert len(life.births) == 2
 
 
-async def is_evicted_remotely(life: Life) -> None:
+async def is_evicted_remotely(life: PodLife) -> None:
     """Let the provider remove a pod that runs: it comes back once."""
     await life.world.bound()
     await life.settle()
@@ -172,7 +168,7 @@ async def is_evicted_remotely(life: Life) -> None:
     assert len(life.births) == 2
 
 
-async def fails_there(life: Life) -> None:
+async def fails_there(life: PodLife) -> None:
     """Let a kubelet of the provider evict a pod: it has failed, here too, and for good."""
     made = await life.world.bound()
     await life.settle()
@@ -189,7 +185,7 @@ async def fails_there(life: Life) -> None:
     await nothing_left(life)
 
 
-async def is_evicted(life: Life) -> None:
+async def is_evicted(life: PodLife) -> None:
     """Evict a pod here, as ``kubectl drain`` does; its successor has the same name."""
     old = await life.world.bound()
     await life.settle()
@@ -205,7 +201,7 @@ async def is_evicted(life: Life) -> None:
     assert len(life.births) == 2
 
 
-async def is_unoffloaded(life: Life) -> None:
+async def is_unoffloaded(life: PodLife) -> None:
     """Withdraw the namespace: the pod fails, its owner makes another elsewhere."""
     await life.world.bound()
     await life.settle()
@@ -216,12 +212,12 @@ async def is_unoffloaded(life: Life) -> None:
     assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
     life.world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, pair)
     await life.settle()
-    assert await life.world.shadow() is None
-    assert await life.world.remote_pod() is None
+    assert not await life.world.has_shadow()
+    assert not await life.world.has_remote_pod()
     assert len(life.births) == 1
 
 
-async def reaches_its_api_server(life: Life) -> None:
+async def reaches_its_api_server(life: PodLife) -> None:
     """Give a pod a token of its account, which goes with it."""
     world = life.world
     world.api_server = ApiServer(is_supported=True, host="api.rome", port=6443)
@@ -241,10 +237,10 @@ async def reaches_its_api_server(life: Life) -> None:
     assert len(life.births) == 1
 
 
-async def nothing_left(life: Life) -> None:
-    assert await life.world.pod() is None
-    assert await life.world.shadow() is None
-    assert await life.world.remote_pod() is None
+async def nothing_left(life: PodLife) -> None:
+    assert not await life.world.has_pod()
+    assert not await life.world.has_shadow()
+    assert not await life.world.has_remote_pod()
 
 
 SCENARIOS: Final = {
@@ -265,11 +261,11 @@ SCENARIOS: Final = {
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_whoever_is_killed_at_whatever_call_loses_and_doubles_nothing(name: str) -> None:
     whole = Doom()
-    await SCENARIOS[name](Life(whole))
+    await SCENARIOS[name](PodLife(whole))
 
     for at, is_after in whole.stops:
         try:
-            await SCENARIOS[name](Life(Doom(at, is_after=is_after)))
+            await SCENARIOS[name](PodLife(Doom(at, is_after=is_after)))
         except AssertionError as error:
             side = "after" if is_after else "before"
             raise AssertionError(f"killed {side} call {at} of {whole.calls}") from error
@@ -281,7 +277,7 @@ async def test_whatever_answers_are_lost_nothing_is_lost_or_doubled(name: str) -
     for seed in range(LIVES):
         losses = Losses(seed)
         try:
-            await SCENARIOS[name](Life(losses))
+            await SCENARIOS[name](PodLife(losses))
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, {losses.lost} answers lost") from error
         lost += losses.lost

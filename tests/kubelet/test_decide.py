@@ -24,10 +24,11 @@ from tests.kubelet import worlds
 from tests.kubelet.worlds import NODE, NOW, PAIR, TWIN, WEB, running
 from tests.scheduling import keep
 from tests.webhook.reviews import offloading
+from tests.world import existing
 from webhook.rules import pods
 
 
-def shadow(phase: str) -> Object:
+def shadow_in_phase(phase: str) -> Object:
     return objects.named(keys.SHADOW_POD, TWIN, status={"phase": phase})
 
 
@@ -53,7 +54,7 @@ def test_what_cannot_be_taken_back_rests_on_what_is_not_there(
     step: PodStep, phase: str, *, has_remote: bool, rests: bool
 ) -> None:
     remote = pod(*TWIN, status=running()) if has_remote else None
-    observed = PodSnapshot(pod(*WEB), shadow(phase), remote, PAIR, NODE)
+    observed = PodSnapshot(pod(*WEB), shadow_in_phase(phase), remote, PAIR, NODE)
 
     assert rests_on_absence(step, observed) is rests
 
@@ -95,7 +96,6 @@ ALLOCATABLE: Final[Object] = {"status": {"allocatable": {"cpu": "4", "memory": "
 
 
 def born(second: int, cpu: str = "1", **rest: Any) -> Object:
-    """Return a pod of that age."""
     created = f"2026-01-31T12:00:{second:02}Z"
     (main,) = factories.pod_spec()["containers"]
     spec = {"containers": [{**main, "resources": {"requests": {"cpu": cpu}}}]}
@@ -161,8 +161,7 @@ async def test_a_binding_says_that_the_pod_was_scheduled_and_a_node_name_does_no
         objects.key_of(made[0]),
         lambda pod: bool(pod["spec"].get("nodeName")),
     )
-    named = await scheduled_cluster.get_live(keys.POD, objects.key_of(made[1]))
-    assert named
+    named = await existing(scheduled_cluster, keys.POD, objects.key_of(made[1]))
     assert objects.is_condition_true(bound["status"]["conditions"], "PodScheduled")
     assert not named["status"].get("conditions")
     assert [decide.came_by_name(one) for one in (bound, named)] == [False, True]

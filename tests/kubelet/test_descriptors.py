@@ -17,9 +17,12 @@ from apis import keys
 from apis.objects import Key, Object, named
 from kube import client
 from kube.client import ClusterClient
-from sandbox.controlplane import Plane
-from tests.kubelet.sites import Site, eventually
-from tests.kubelet.worlds import named_condition
+from sandbox import controlplane
+from tests.conftest import install_crds
+from tests.kube.running import until_so
+from tests.kubelet import sites
+from tests.kubelet.sites import Site
+from tests.world import existing, offload
 
 pytestmark = pytest.mark.cluster
 
@@ -29,13 +32,15 @@ SAID: Final = f"no file descriptor left (its limit is {LIMIT})"
 
 
 @pytest.fixture
-async def site(plane: Plane, crds: None, tmp_path: Path) -> AsyncIterator[Site]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as cluster:
-        made = Site(cluster, plane.kubeconfig, "vk-crowded")
-        made.log = tmp_path / "kubelet.log"
-        await made.prepare()
-        yield made
-        await made.end()
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """Yield one at a server that takes one watch on a connection: another needs another."""
+    with controlplane.start(tmp_path, flags=["--http2-max-streams-per-connection=1"]) as plane:
+        await install_crds(plane.kubeconfig)
+        async with (
+            client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as server,
+            sites.prepared(server, plane.kubeconfig, log=tmp_path / "kubelet.log") as made,
+        ):
+            yield made
 
 
 @contextlib.asynccontextmanager
@@ -49,14 +54,8 @@ async def crowd(port: int) -> AsyncIterator[None]:
             writer.transport.abort()
 
 
-async def is_ready(site: Site) -> bool:
-    node = await site.cluster.get(keys.NODE, Key("", site.name))
-    return named_condition((node or {}).get("status") or {}, "Ready").get("status") == "True"
-
-
 async def renewed(site: Site) -> str:
-    lease = await site.cluster.get(keys.LEASE, Key(site.tenant, site.name))
-    assert lease
+    lease = await existing(site.cluster, keys.LEASE, Key(site.tenant, site.name))
     return str(lease["spec"]["renewTime"])
 
 
@@ -65,10 +64,7 @@ async def follow_another(cluster: ClusterClient, site: Site) -> str:
     local, twin = f"{site.name}-more", f"{site.name}-more-rome"
     for name in (local, twin):
         await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-    current = {local: {"remoteNamespace": twin, "phase": "Accepted"}}
-    where = Key(site.tenant, "milan")
-    await cluster.patch(keys.NAMESPACE_MAP, where, {"spec": {"desiredMapping": {local: twin}}})
-    await cluster.patch_status(keys.NAMESPACE_MAP, where, {"currentMapping": current})
+    await offload(cluster, Key(site.tenant, "milan"), {local: twin})
     return twin
 
 
@@ -86,9 +82,9 @@ async def test_without_file_descriptors_what_is_up_stays_and_the_rest_says_so(si
     def said() -> str:
         return site.log.read_text() if site.log else ""
 
-    await eventually(lambda: is_ready(site))
+    await until_so(site.is_ready)
     await site.bind("web")
-    await eventually(is_offloaded)
+    await until_so(is_offloaded)
 
     resource.prlimit(site.process.pid, resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
     async with crowd(site.health_port):
@@ -99,22 +95,21 @@ async def test_without_file_descriptors_what_is_up_stays_and_the_rest_says_so(si
             return len(times) > RENEWALS
 
         twin = await follow_another(site.cluster, site)
-        await eventually(is_told)
-        await eventually(is_led_on)
-        assert await is_ready(site)
+        await until_so(is_told)
+        await until_so(is_led_on)
+        assert await site.is_ready()
         assert site.process.returncode is None
 
-    local: Object = await bound(site, twin)
+    local: Object = await bound_in_twin(site, twin)
     assert local
-    await eventually(lambda: is_offloaded(twin))
-    assert await is_ready(site)
+    await until_so(lambda: is_offloaded(twin))
+    assert await site.is_ready()
     assert "server does not answer" not in said()
     assert "Provider is silent" not in said()
     assert "no longer leads" not in said()
 
 
-async def bound(site: Site, twin: str) -> Object:
-    """Create a pod on our node in the namespace whose twin that is."""
+async def bound_in_twin(site: Site, twin: str) -> Object:
     before, site.home = site.home, twin.removesuffix("-rome")
     try:
         return await site.bind("web")

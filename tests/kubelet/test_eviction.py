@@ -5,7 +5,6 @@ A control plane of its own, since its node controllers judge every Node there is
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,7 @@ from tests.conftest import install_crds
 from tests.kube.running import Gate, running, until
 from tests.kubelet.sites import Site
 from tests.kubelet.test_outage import behind
-from tests.kubelet.worlds import named_condition
+from tests.world import is_ready
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +36,7 @@ OURS: Final = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "
 
 
 @pytest.fixture
-async def own(tmp_path: Path) -> AsyncIterator[Plane]:
+async def own_api_server(tmp_path: Path) -> AsyncIterator[Plane]:
     with controlplane.start(tmp_path / "plane") as plane:
         await install_crds(plane.kubeconfig)
         plane.start_evictions()
@@ -45,14 +44,12 @@ async def own(tmp_path: Path) -> AsyncIterator[Plane]:
 
 
 @pytest.fixture
-async def way(own: Plane) -> AsyncIterator[Gate]:
-    gate = Gate(own.listening.port)
-    await gate.open()
-    yield gate
-    await gate.shut()
+async def way(own_api_server: Plane) -> AsyncIterator[Gate]:
+    async with Gate(own_api_server.listening.port) as gate:
+        yield gate
 
 
-class Seen:
+class HomeNodes:
     """Nodes and pods at home."""
 
     def __init__(self, site: Site) -> None:
@@ -61,9 +58,7 @@ class Seen:
         self.pods = Informer(Selection(keys.POD, Object, site.home))
 
     def is_ready(self, name: str) -> bool:
-        found = self.nodes.get(Key("", name))
-        told = named_condition((found or {}).get("status") or {}, "Ready")
-        return told.get("status") == "True"
+        return is_ready(self.nodes.get(Key("", name)))
 
     def is_tainted(self) -> bool:
         found = self.nodes.get(Key("", self.site.name)) or {"spec": {}}
@@ -77,29 +72,25 @@ class Seen:
         return found is None or objects.is_terminating(found)
 
 
-async def bound(site: Site, name: str, toleration: Object) -> Object:
+async def bound_with(site: Site, name: str, toleration: Object) -> Object:
     spec = {**factories.pod_spec(), "nodeName": site.name, "tolerations": [OURS, toleration]}
     return await site.cluster.create(keys.POD, factories.pod(site.home, name, spec=spec))
 
 
 @contextlib.asynccontextmanager
-async def offloading(own: Plane, way: Gate, directory: Path) -> AsyncIterator[Seen]:
+async def kubelet_behind_gate(own: Plane, way: Gate, directory: Path) -> AsyncIterator[HomeNodes]:
     """Run a virtual kubelet whose provider is behind ``way``, beside a node that is always ready.
 
     Where all nodes are away at once Kubernetes evicts nobody: it takes itself for cut off.
     """
     async with client.connect(own.kubeconfig, user_agent="pyliqo-tests") as real:
-        site = Site(
-            real, own.kubeconfig, f"vk-{os.urandom(3).hex()}", provider=behind(own, way, directory)
-        )
+        site = Site(real, own.kubeconfig, provider=behind(own, way, directory))
         await site.prepare()
-        seen = Seen(site)
+        seen = HomeNodes(site)
         await site.start("--node-ping-interval=1s")
         try:
             async with running(
-                NodeKeeper(real, []).keep("always-there"),
-                seen.nodes.run(real),
-                seen.pods.run(real),
+                NodeKeeper(real, []).keep("always-there"), seen.nodes.run(real), seen.pods.run(real)
             ):
                 names = (site.name, "always-there")
                 await until(lambda: all(map(seen.is_ready, names)) and not seen.is_tainted())
@@ -109,12 +100,12 @@ async def offloading(own: Plane, way: Gate, directory: Path) -> AsyncIterator[Se
 
 
 async def test_a_provider_that_is_away_costs_the_pods_that_tolerate_it_no_longer(
-    own: Plane, way: Gate, tmp_path: Path
+    own_api_server: Plane, way: Gate, tmp_path: Path
 ) -> None:
-    log = audit.Log(own.audit_log)
-    async with offloading(own, way, tmp_path) as seen:
-        patient = await bound(seen.site, "patient", STAYS)
-        await bound(seen.site, "hasty", GOES)
+    log = audit.Log(own_api_server.audit_log)
+    async with kubelet_behind_gate(own_api_server, way, tmp_path) as seen:
+        patient = await bound_with(seen.site, "patient", STAYS)
+        await bound_with(seen.site, "hasty", GOES)
 
         await way.shut()
         await until(seen.is_tainted)
@@ -130,7 +121,7 @@ async def test_a_provider_that_is_away_costs_the_pods_that_tolerate_it_no_longer
         assert not objects.is_terminating(left)
         calls = [
             call
-            for call in await asyncio.to_thread(log.settled, own.api)
+            for call in await asyncio.to_thread(log.settled, own_api_server.api)
             if call.verb == "delete"
             and call.resource == "pods"
             and call.namespace == seen.site.home

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -24,12 +23,13 @@ from kube.cluster import Selection
 from kube.controller import TerminalError
 from kube.informer import Informer
 from kubelet.namespaces import FOLLOWED
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
 from tests.kube.running import Time, running, serving
 from tests.kubelet import lies, worlds
 from tests.kubelet.worlds import TWIN, World
 
-SHAPES: Final = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
+SHAPES: Final = size_of("PYLIQO_TEST_SHAPES", 300, 10_000)
 OF_ONE: Final = 20
 AT_ONCE: Final = 3
 """Lines of one watch: one that cannot be read ends it."""

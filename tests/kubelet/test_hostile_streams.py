@@ -59,7 +59,7 @@ def without_end(head: bytes, piece: bytes) -> Act:
 WELL: Final = says(OK + b"Content-Length: 0\r\n\r\n")
 
 
-class Provider:
+class ActingProvider:
     """Plays one act to the one who comes; knows who came, and who is still there."""
 
     def __init__(self, act: Act) -> None:
@@ -89,10 +89,10 @@ class Provider:
 
 
 @contextlib.asynccontextmanager
-async def before(act: Act) -> AsyncIterator[tuple[Rig, Provider]]:
+async def hostile_kubelet_api(act: Act) -> AsyncIterator[tuple[Rig, ActingProvider]]:
     """Run a kubelet API whose provider plays ``act``; in the end nothing is left of any stream."""
-    provider = Provider(act)
-    async with provider.listening() as port, rigs.running(port) as rig:
+    provider = ActingProvider(act)
+    async with provider.listening() as port, rigs.kubelet_api(port) as rig:
         at_first = await rig.apart.run(tasks())
         yield rig, provider
         async with asyncio.timeout(300):
@@ -127,7 +127,7 @@ REFUSALS: Final[dict[str, Act]] = {
 
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in REFUSALS.items()])
 async def test_what_is_no_stream_is_a_refusal(act: Act) -> None:
-    async with before(act) as (rig, provider):
+    async with hostile_kubelet_api(act) as (rig, provider):
         async with opened(rig, EXEC, SPDY) as (reader, _), asyncio.timeout(300):
             head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 502 ")
@@ -146,7 +146,7 @@ async def test_what_is_no_stream_is_a_refusal(act: Act) -> None:
     ids=["elsewhere", "no head", "a head of a mebibyte", "nothing"],
 )
 async def test_what_is_no_log_is_a_refusal(act: Act) -> None:
-    async with before(act) as (rig, provider):
+    async with hostile_kubelet_api(act) as (rig, provider):
         status, _ = await rig.get(LOGS)
         assert status == 502
         assert provider.came <= 2, "a read may be tried once more where nothing was answered"
@@ -163,7 +163,7 @@ async def test_what_is_no_log_is_a_refusal(act: Act) -> None:
 )
 async def test_frames_that_never_come_are_waited_for_by_nobody(act: Act) -> None:
     async with (
-        before(act) as (rig, _),
+        hostile_kubelet_api(act) as (rig, _),
         opened(rig, EXEC, SPDY) as (reader, _),
         asyncio.timeout(300),
     ):
@@ -176,7 +176,7 @@ async def test_a_log_that_breaks_off_has_no_end() -> None:
     piece = b"4\r\none\n\r\n"
     act = says(OK + b"Transfer-Encoding: chunked\r\n\r\n" + piece)
     async with (
-        before(act) as (rig, _),
+        hostile_kubelet_api(act) as (rig, _),
         opened(rig, LOGS, {}, "GET") as (reader, _),
         asyncio.timeout(300),
     ):
@@ -191,7 +191,7 @@ async def test_who_leaves_leaves_nothing_behind(path: str) -> None:
     headers = SPDY if path == EXEC else {}
     method = "POST" if path == EXEC else "GET"
     async with (
-        before(begins(head)) as (rig, _),
+        hostile_kubelet_api(begins(head)) as (rig, _),
         opened(rig, path, headers, method) as (reader, writer),
         asyncio.timeout(300),
     ):
@@ -213,7 +213,7 @@ async def test_what_nobody_reads_is_not_kept(path: str) -> None:
             await writer.drain()
         all_sent.set()
 
-    async with before(act) as (rig, _):
+    async with hostile_kubelet_api(act) as (rig, _):
         async with opened(rig, path, headers, method) as (reader, _), asyncio.timeout(300):
             await reader.readuntil(b"\r\n\r\n")
             tracemalloc.start()

@@ -6,7 +6,6 @@ Source: docs/parity.md F-5, F-8; § 5.5.
 """
 
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,16 +20,17 @@ from kube.cluster import Selection
 from kube.informer import Change, Informer
 from sandbox.controlplane import Plane
 from tests import factories
-from tests.conftest import install_crds
+from tests.conftest import install_crds, size_of
 from tests.kube.running import Gate, dice, running, until
 from tests.kubelet.milan import Milan
-from tests.kubelet.sites import PATIENCE_S, Site
+from tests.kubelet.sites import Site
 from tests.kubelet.test_outage import behind
 from tests.kubelet.worlds import named_condition
+from tests.world import is_ready
 
 pytestmark = pytest.mark.cluster
 
-LATENCY_S: Final = float(os.environ.get("PYLIQO_TEST_LATENCY_S", "0.05"))
+LATENCY_S: Final = size_of("PYLIQO_TEST_LATENCY_S", 0.05, 0.25)
 BYTES_PER_S: Final = 32_000 * 0.25 / LATENCY_S
 RESENT: Final = 0.05
 """Of so many pieces one is lost on the way, and comes when TCP sends it again."""
@@ -63,8 +63,7 @@ class Pods:
     def is_ready(self, name: str, restarts: int = 0) -> bool:
         status = (self.local(name) or {}).get("status") or {}
         told = [one["restartCount"] for one in status.get("containerStatuses") or []]
-        is_true = named_condition(status, "Ready").get("status") == "True"
-        return is_true and told == [restarts]
+        return is_ready(self.local(name)) and told == [restarts]
 
 
 @contextlib.asynccontextmanager
@@ -75,8 +74,7 @@ async def client_of(plane: Plane) -> AsyncIterator[ClusterClient]:
 
 
 @contextlib.asynccontextmanager
-async def offloading(site: Site, *flags: str) -> AsyncIterator[tuple[Pods, Milan]]:
-    """Run a virtual kubelet, and its provider."""
+async def offloading_kubelet(site: Site, *flags: str) -> AsyncIterator[tuple[Pods, Milan]]:
     await site.prepare()
     hard = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     virtual = Key(site.tenant, site.name)
@@ -92,42 +90,26 @@ async def offloading(site: Site, *flags: str) -> AsyncIterator[tuple[Pods, Milan
             await site.end()
 
 
-@contextlib.asynccontextmanager
-async def gate_to(plane: Plane) -> AsyncIterator[Gate]:
-    gate = Gate(plane.listening.port)
-    await gate.open()
-    yield gate
-    await gate.shut()
-
-
-def name() -> str:
-    return f"vk-{os.urandom(3).hex()}"
-
-
-async def so(holds: Any) -> None:
-    await until(holds, within_s=PATIENCE_S)
-
-
 async def test_a_pod_of_higher_priority_takes_the_place_of_another_here_and_there(
     scheduled: Plane,
 ) -> None:
     async with client_of(scheduled) as real:
-        site = Site(real, scheduled.kubeconfig, name())
+        site = Site(real, scheduled.kubeconfig)
         urgent = named(PRIORITY, Key("", f"urgent-{site.name}"), value=1000)
         await real.create(PRIORITY, urgent)
-        async with offloading(site) as (pods, milan):
-            await real.create(keys.POD, asking(site, "low", terminationGracePeriodSeconds=7))
-            await so(lambda: pods.is_ready("low"))
+        async with offloading_kubelet(site) as (pods, milan):
+            await real.create(keys.POD, asking_pod(site, "low", terminationGracePeriodSeconds=7))
+            await until(lambda: pods.is_ready("low"))
             remote = pods.remote("low")
             assert remote
             assert remote["spec"]["terminationGracePeriodSeconds"] == 7
 
-            high = asking(site, "high", priorityClassName=urgent["metadata"]["name"])
+            high = asking_pod(site, "high", priorityClassName=urgent["metadata"]["name"])
             await real.create(keys.POD, high)
-            await so(lambda: pods.is_ready("high"))
+            await until(lambda: pods.is_ready("high"))
 
             assert pods.local("low") is None
-            await so(lambda: pods.remote("low") is None and not milan.shadows.get(low(site)))
+            await until(lambda: pods.remote("low") is None and not milan.shadows.get(low(site)))
     victim = pods.ending["low"]
     assert victim["metadata"]["deletionGracePeriodSeconds"] == 7
     assert (
@@ -140,7 +122,7 @@ def low(site: Site) -> Key:
     return Key(site.twin, "low")
 
 
-def asking(site: Site, name: str, **rest: Any) -> Object:
+def asking_pod(site: Site, name: str, **rest: Any) -> Object:
     """Return a pod for the virtual node, of which it has room for one."""
     spec = factories.pod_spec(tolerations=[OURS], **rest)
     spec["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
@@ -150,22 +132,22 @@ def asking(site: Site, name: str, **rest: Any) -> Object:
 async def test_while_its_home_is_cut_off_a_pod_is_restored_and_told_of_afterwards(
     scheduled: Plane, tmp_path: Path
 ) -> None:
-    async with client_of(scheduled) as real, gate_to(scheduled) as gate:
+    async with client_of(scheduled) as real, Gate(scheduled.listening.port) as gate:
         home = behind(scheduled, gate, tmp_path)
-        site = Site(real, home, name(), provider=scheduled.kubeconfig)
-        async with offloading(site) as (pods, milan):
+        site = Site(real, home, provider=scheduled.kubeconfig)
+        async with offloading_kubelet(site) as (pods, milan):
             local = await site.bind("web")
-            await so(lambda: pods.is_ready("web"))
+            await until(lambda: pods.is_ready("web"))
 
             await gate.shut()
             remote = pods.remote("web")
             assert remote
             await milan.end(remote)
-            await so(lambda: len(milan.births[objects.uid(local)]) == 2)
+            await until(lambda: len(milan.births[objects.uid(local)]) == 2)
             assert not pods.is_ready("web", restarts=1), "home was told through a closed gate"
 
             await gate.open()
-            await so(lambda: pods.is_ready("web", restarts=1))
+            await until(lambda: pods.is_ready("web", restarts=1))
             assert site.process
             assert site.process.returncode is None
             there = pods.local("web")
@@ -177,7 +159,7 @@ async def test_while_its_home_is_cut_off_a_pod_is_restored_and_told_of_afterward
 async def test_over_a_slow_link_that_loses_pieces_all_of_a_life_arrives(
     scheduled: Plane, tmp_path: Path
 ) -> None:
-    async with client_of(scheduled) as real, gate_to(scheduled) as gate:
+    async with client_of(scheduled) as real, Gate(scheduled.listening.port) as gate:
         chance = dice(7)
 
         def latency() -> float:
@@ -186,17 +168,17 @@ async def test_over_a_slow_link_that_loses_pieces_all_of_a_life_arrives(
 
         gate.slow(latency, BYTES_PER_S)
         provider = behind(scheduled, gate, tmp_path)
-        site = Site(real, scheduled.kubeconfig, name(), provider=provider)
-        async with offloading(site) as (pods, milan):
+        site = Site(real, scheduled.kubeconfig, provider=provider)
+        async with offloading_kubelet(site) as (pods, milan):
             names = [f"web-{number}" for number in range(5)]
             made = [await site.bind(name) for name in names]
-            await so(lambda: all(pods.is_ready(name) for name in names))
+            await until(lambda: all(pods.is_ready(name) for name in names))
 
             labels = {"metadata": {"labels": {"tier": "front"}}}
             await real.patch(keys.POD, Key(site.home, "web-0"), labels)
-            await so(lambda: "tier" in objects.labels(pods.remote("web-0") or {"metadata": {}}))
+            await until(lambda: "tier" in objects.labels(pods.remote("web-0") or {"metadata": {}}))
             for pod in made:
                 await real.delete(keys.POD, objects.key_of(pod), uid=objects.uid(pod))
-            await so(lambda: not pods.here.items() and not pods.there.items())
+            await until(lambda: not pods.here.items() and not pods.there.items())
             assert {len(births) for births in milan.births.values()} == {1}
             assert len(milan.births) == len(names)

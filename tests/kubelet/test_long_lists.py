@@ -4,7 +4,6 @@ Work is counted, not timed: calls of functions, lines, and comparisons of what t
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import pytest
 from apis import keys, objects, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
-from apis.providerpolicy import PodPolicy
+from apis.providerpolicy import ProviderPolicy
 from kube.untrusted import decode
 from kubelet.api import usage
 from kubelet.pods import apiserver, decide, shadowpod, significance, status
@@ -25,11 +24,12 @@ from kubelet.pods.decide import PodSnapshot
 from kubelet.pods.sanitize import LocalContext
 from kubelet.pods.shadowpod import Options
 from tests import factories
+from tests.conftest import size_of
 from tests.kubelet import worlds
 from tests.kubelet.worlds import NODE, NOW, PAIR
 
-SIZE: Final = int(os.environ.get("PYLIQO_TEST_LISTS", "400"))
-"""Entries of each list of the large pod. The full size: PYLIQO_TEST_LISTS=20000"""
+SIZE: Final = size_of("PYLIQO_TEST_LISTS", 400, 20_000)
+"""Entries of each list of the large pod."""
 TIMES: Final = 8
 """How much smaller the lists of the small pod are."""
 SLACK: Final = 1.1
@@ -73,16 +73,16 @@ class Thing(dict[str, Any]):
     __hash__ = None  # as a dict
 
     def __deepcopy__(self, memo: object) -> "Thing":
-        made: Thing = counted(self)
+        made: Thing = counting_value(self)
         return made
 
 
-def counted(value: Any) -> Any:
+def counting_value(value: Any) -> Any:
     """Return ``value`` of what counts."""
     if isinstance(value, dict):
-        return Thing({name: counted(one) for name, one in value.items()})
+        return Thing({name: counting_value(one) for name, one in value.items()})
     if isinstance(value, list):
-        return [counted(one) for one in value]
+        return [counting_value(one) for one in value]
     return Text(value) if isinstance(value, str) else value
 
 
@@ -112,7 +112,7 @@ def a_term(number: int) -> Object:
     return {"topologyKey": "zone", "labelSelector": selector, "namespaces": [f"n{number}"]}
 
 
-def spec(count: int) -> Object:
+def long_spec(count: int) -> Object:
     """Return a PodSpec of which every list has ``count`` entries."""
     lists: Object = {
         "env": each(count, lambda n: {"name": f"E{n}", "value": "x"}),
@@ -135,10 +135,7 @@ def spec(count: int) -> Object:
         "containers": [{**a_container(0), **lists}, *each(count, lambda n: a_container(n + 1))],
         "initContainers": each(count, lambda n: {**a_container(n), "name": f"i{n}"}),
         "ephemeralContainers": each(count, lambda n: {**a_container(n), "name": f"e{n}"}),
-        "volumes": [
-            *each(count, a_volume),
-            {"name": "all", "projected": {"sources": sources}},
-        ],
+        "volumes": [*each(count, a_volume), {"name": "all", "projected": {"sources": sources}}],
         "tolerations": each(count, lambda n: {"key": f"k{n}", "operator": "Exists"}),
         "readinessGates": each(count, lambda n: {"conditionType": f"example.org/g{n}"}),
         "imagePullSecrets": each(count, lambda n: {"name": f"s{n}"}),
@@ -153,7 +150,7 @@ def spec(count: int) -> Object:
     }
 
 
-def said(count: int) -> Object:
+def reported_bytes(count: int) -> Object:
     """Return a status of which every list has ``count`` entries."""
     state = {"running": {"startedAt": "2026-01-31T11:59:02Z"}}
 
@@ -164,10 +161,10 @@ def said(count: int) -> Object:
         )
         return [{**listed[0], "volumeMounts": mounts}, *listed[1:]]
 
-    others = each(count, lambda n: worlds.condition(f"example.org/g{n}"))
+    others = each(count, lambda n: worlds.pod_condition(f"example.org/g{n}"))
     return {
         **worlds.running(),
-        "conditions": [worlds.condition("Ready"), *others],
+        "conditions": [worlds.pod_condition("Ready"), *others],
         "containerStatuses": of("c"),
         "initContainerStatuses": of("i"),
         "ephemeralContainerStatuses": of("e"),
@@ -184,12 +181,12 @@ class Sides:
             "annotations": {**marks, keys.ANTI_AFFINITY_PRESET: "propagate"},
             "generation": 2,
         }
-        local = factories.pod("shop", "web", spec=spec(count), metadata=metadata)
+        local = factories.pod("shop", "web", spec=long_spec(count), metadata=metadata)
         shadow = shadowpod.shadow(local, PAIR, OPTIONS)
         shadow["spec"]["pod"]["tolerations"] = shadow["spec"]["pod"]["tolerations"][::-1]
-        remote = {"metadata": {**shadow["metadata"]}, "status": said(count)}
-        self.local = counted({**local, "status": said(count)})
-        self.shadow, self.remote = counted(shadow), counted(remote)
+        remote = {"metadata": {**shadow["metadata"]}, "status": reported_bytes(count)}
+        self.local = counting_value({**local, "status": reported_bytes(count)})
+        self.shadow, self.remote = counting_value(shadow), counting_value(remote)
         self.hidden = OffloadingPatch(
             labels_not_reflected=tuple(map(text_of, marks)),
             annotations_not_reflected=tuple(map(text_of, marks)),
@@ -197,7 +194,6 @@ class Sides:
 
 
 def looks_at(sides: Sides) -> None:
-    """Do what is decided from both sides."""
     observed = PodSnapshot(sides.local, sides.shadow, sides.remote, PAIR, NODE)
     decide.decide(observed)
     decide.remote_refusal(sides.shadow)
@@ -206,7 +202,7 @@ def looks_at(sides: Sides) -> None:
 
 
 def mutates(sides: Sides) -> None:
-    made = counted({"volumes": sides.local["spec"]["volumes"], "containers": []})
+    made = counting_value({"volumes": sides.local["spec"]["volumes"], "containers": []})
     apiserver.mutate(made, sides.local, PAIR, OPTIONS.api_server)
 
 
@@ -233,7 +229,7 @@ WORK: Final[dict[str, Callable[[Sides], object]]] = {
     "judge": lambda one: [
         *podfields.complaints(
             {"tolerations": one.local["spec"]["tolerations"]},
-            PodPolicy().keeping(one.local["spec"]["tolerations"]),
+            ProviderPolicy().keeping(one.local["spec"]["tolerations"]),
         )
     ],
     "anti-affinity": lambda one: shadowpod.preset(one.local, OPTIONS.twins or {}),
@@ -273,7 +269,6 @@ def counting() -> Iterator[None]:
 
 
 def work(of: Callable[[Sides], object], sides: Sides) -> int:
-    """Return how much ``of`` does."""
     of(sides)  # what it caches is there
     Count.done = 0
     with counting():

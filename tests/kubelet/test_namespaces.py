@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Final, cast
@@ -27,8 +26,9 @@ from kubelet.pods.mapping import HomeAndProvider, MappingState, NamespaceMapping
 from kubelet.pods.reconcile import PodReconciler
 from kubelet.pods.state import DeletionEvidence, PodsByNamespace, VirtualNodeContext
 from tests import factories
+from tests.conftest import size_of
 from tests.controllers.support import Ledger
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, Through
 from tests.kubelet.worlds import (
     HOST,
     NODE,
@@ -36,26 +36,20 @@ from tests.kubelet.worlds import (
     TWIN,
     WEB,
     Namespaces,
-    Recorder,
+    ReasonRecorder,
     named_condition,
     running,
 )
 
 CLUSTERS = HomeAndProvider("rome", "milan")
-CHANGES: Final = int(os.environ.get("PYLIQO_TEST_CHANGES", "15"))
+CHANGES: Final = size_of("PYLIQO_TEST_CHANGES", 15, 1000)
 MAP = Key("liqo-tenant-milan", "milan")
 
 
 def namespace_map(phase: str | None = "Accepted", *, is_desired: bool = True) -> Object:
-    """Return a NamespaceMap with or without the namespace ``shop``."""
     current = {"shop": {"remoteNamespace": "shop-rome", "phase": phase}} if phase else {}
-    return objects.named(
-        keys.NAMESPACE_MAP,
-        MAP,
-        metadata={"labels": {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}},
-        spec={"desiredMapping": {"shop": "shop-rome"} if is_desired else {}},
-        status={"currentMapping": current},
-    )
+    spec = {"desiredMapping": {"shop": "shop-rome"} if is_desired else {}}
+    return factories.namespace_map(MAP, spec=spec, status={"currentMapping": current})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +102,7 @@ class Kubelet:
             departures=self.departures,
             breaker=self.breaker,
         )
-        self.recorder = Recorder()
+        self.recorder = ReasonRecorder()
         mappings_ = self.mappings
         reconciler = PodReconciler(
             CachedCluster(local, [self.pods]),
@@ -125,7 +119,6 @@ class Kubelet:
         )
 
     def coroutines(self) -> list[Callable[[], object]]:
-        """Return what has to run."""
         return [
             lambda: self.pods.run(self.local),
             lambda: self.maps.run(self.local),
@@ -184,8 +177,8 @@ def has_shadow(cluster: FakeCluster) -> bool:
     return (keys.SHADOW_POD, TWIN) in cluster.everything()
 
 
-def phase(cluster: FakeCluster) -> str:
-    return str(pod(cluster)["status"]["phase"])
+def phase_of_local(cluster: FakeCluster) -> str:
+    return str(web(cluster)["status"]["phase"])
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -199,7 +192,7 @@ async def test_in_whatever_order_the_caches_fill_no_pod_fails(
     async with Kubelet(local, remote).running(order):
         await eventually(lambda: has_shadow(remote))
 
-    assert phase(local) == "Running"
+    assert phase_of_local(local) == "Running"
 
 
 async def test_the_map_of_the_other_direction_is_not_ours(
@@ -232,11 +225,11 @@ async def test_without_a_namespace_map_nothing_fails_and_with_one_it_goes_on(
 
     async with kubelet.running():
         await eventually(lambda: local.requests["get", "namespacemaps"] > 0)
-        assert phase(local) == "Running"
+        assert phase_of_local(local) == "Running"
         await put_map(local, namespace_map())
         await eventually(lambda: has_shadow(remote))
 
-    assert phase(local) == "Running"
+    assert phase_of_local(local) == "Running"
 
 
 async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
@@ -251,7 +244,7 @@ async def test_an_error_on_the_way_to_the_provider_aborts_nothing(
     async with Kubelet(local, remote).running():
         await eventually(lambda: has_shadow(remote))
 
-    assert phase(local) == "Running"
+    assert phase_of_local(local) == "Running"
 
 
 async def test_what_a_provider_opens_is_sent_as_soon_as_it_says_so(
@@ -295,7 +288,7 @@ async def test_what_a_provider_opens_is_sent_as_soon_as_it_says_so(
         await eventually(lambda: not sent())
 
     assert kubelet.recorder.told.count(("Normal", "AnnotationsNotSent")) == 2
-    assert objects.uid(made) == objects.uid(pod(local))
+    assert objects.uid(made) == objects.uid(web(local))
 
 
 async def test_an_entry_that_makes_no_sense_changes_nothing_and_blocks_nobody(
@@ -333,7 +326,7 @@ async def test_a_withdrawn_namespace_aborts_what_ran(
         await eventually(lambda: has_shadow(remote))
         await local.patch_status(keys.POD, WEB, running())
         await put_map(local, namespace_map("Terminating", is_desired=False))
-        await eventually(lambda: phase(local) == "Failed")
+        await eventually(lambda: phase_of_local(local) == "Failed")
 
     assert ("Warning", "ReflectionDisabled") in kubelet.recorder.told
 
@@ -363,21 +356,21 @@ async def test_rights_that_go_are_told_on_the_pod_and_all_goes_on_when_they_are_
     kubelet = Kubelet(local, remote)
 
     def told() -> Object:
-        return named_condition(pod(local).get("status", {}), keys.OFFLOADED_CONDITION)
+        return named_condition(web(local).get("status", {}), keys.OFFLOADED_CONDITION)
 
     async with kubelet.running():
         await eventually(lambda: has_shadow(remote))
         await remote.create(keys.POD, twin_of(remote.everything()[keys.SHADOW_POD, TWIN]))
         await remote.patch_status(keys.POD, TWIN, running())
-        await eventually(lambda: phase(local) == "Running")
+        await eventually(lambda: phase_of_local(local) == "Running")
         remote.fail("*", errors.ForbiddenError("pods is forbidden (403)"), times=10**9)
         remote.cut()
         await eventually(lambda: "pods is forbidden" in told().get("message", ""))
-        assert named_condition(pod(local)["status"], "Ready")["status"] == "False"
+        assert named_condition(web(local)["status"], "Ready")["status"] == "False"
 
         remote.heal()
         await eventually(lambda: not told())
-        await eventually(lambda: named_condition(pod(local)["status"], "Ready")["status"] == "True")
+        await eventually(lambda: named_condition(web(local)["status"], "Ready")["status"] == "True")
 
     assert ("Warning", "FailedReflection") in kubelet.recorder.told
 
@@ -422,8 +415,8 @@ async def test_nothing_is_read_of_a_pod_whose_life_is_seen(
         shadow = remote.everything()[keys.SHADOW_POD, TWIN]
         await remote.create(keys.POD, twin_of(shadow))
         await remote.patch_status(keys.POD, TWIN, running())
-        await eventually(lambda: phase(local) == "Running")
-        assert SHADOWED.items() <= objects.labels(pod(local)).items()
+        await eventually(lambda: phase_of_local(local) == "Running")
+        assert SHADOWED.items() <= objects.labels(web(local)).items()
         up = reads() - begun
         await local.delete(keys.POD, WEB, uid=objects.uid(made))
         await eventually(lambda: not has_shadow(remote))
@@ -501,7 +494,7 @@ async def test_a_cache_that_is_behind_deletes_nothing(
         namespaces=Namespaces(
             NamespaceMapping(MappingState.OFFLOADED, CLUSTERS.pair("shop", "shop-rome"))
         ),
-        recorder=Recorder(),
+        recorder=ReasonRecorder(),
         clock=lambda: NOW,
     )
 
@@ -517,7 +510,7 @@ def gets(cluster: FakeCluster) -> Counter[tuple[str, str]]:
     return Counter({asked: count for asked, count in cluster.requests.items() if asked[0] == "get"})
 
 
-def pod(cluster: FakeCluster) -> Object:
+def web(cluster: FakeCluster) -> Object:
     return cluster.everything()[keys.POD, WEB]
 
 
@@ -527,14 +520,12 @@ def twin_of(shadow: Object) -> Object:
     return factories.pod(*objects.key_of(shadow), spec=shadow["spec"]["pod"], metadata=metadata)
 
 
-class Lying:
+class Lying(Through):
     """A cluster of which the next lists lack part of what there is."""
 
     def __init__(self, cluster: FakeCluster, part: float) -> None:
-        self._cluster, self.part, self.lists = cluster, part, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._cluster, name)
+        super().__init__(cluster)
+        self.part, self.lists = part, 0
 
     async def list(self, of: Selection[object]) -> Listing[object]:
         listed = await self._cluster.list(of)
@@ -552,7 +543,8 @@ async def test_a_list_that_lacks_much_touches_no_pod(
     await put_map(local, namespace_map())
     kubelet = Kubelet(local, remote)
     made = [await bind(local, key=Key("shop", f"web-{number}")) for number in range(20)]
-    lying = Lying(local if side == "home" else remote, 0.0)
+    lied_about = local if side == "home" else remote
+    lying = Lying(lied_about, 0.0)
     if side == "home":
         kubelet.local = lying  # type: ignore[assignment]  # a Cluster all the same
     else:
@@ -564,13 +556,13 @@ async def test_a_list_that_lacks_much_touches_no_pod(
         before = shadows(remote)
         lying.part = part
         asked = lying.lists
-        lying._cluster.cut(errors.ExpiredError("410"))  # noqa: SLF001  # its own test double
+        lied_about.cut(errors.ExpiredError("410"))
         await eventually(lambda: lying.lists > asked and kubelet.breaker.is_open())
         for _ in range(500):
             await asyncio.sleep(0)
         assert shadows(remote) == before
         lying.part = 0.0
-        lying._cluster.cut(errors.ExpiredError("410"))  # noqa: SLF001  # its own test double
+        lied_about.cut(errors.ExpiredError("410"))
         await eventually(lambda: not kubelet.breaker.is_open())
         for _ in range(500):
             await asyncio.sleep(0)

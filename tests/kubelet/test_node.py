@@ -20,11 +20,13 @@ from kubelet import node as node_
 from kubelet import options
 from kubelet.node import LeaseReconciler, NodeReconciler, PingReconciler, ProviderHealth
 from kubelet.nodeobject import Health, NodeIdentity
-from tests.fakes import FakeCluster
+from tests import factories
+from tests.fakes import FakeCluster, Through
 from tests.kube.running import running, until
-from tests.kube.test_breaker import Cache
-from tests.kubelet.test_options import MUST
-from tests.kubelet.worlds import NOW, Counted, Recorder, named_condition
+from tests.kube.test_ratelimit import Cache
+from tests.kubelet.test_addresses import MUST
+from tests.kubelet.worlds import NOW, Counted, ReasonRecorder, named_condition
+from tests.world import existing
 
 NODE = Key("", "milan")
 VIRTUAL = Key("liqo-tenant-milan", "milan")
@@ -40,7 +42,7 @@ class Keeper:
         self.version = IDENTITY.version
         self.key = Key("", name)
         self.counted = Counted(cluster)
-        self.recorder = Recorder()
+        self.recorder = ReasonRecorder()
         self.held_back: Resources = {}
         self.offer(**spec)
         self.reconciler = NodeReconciler(
@@ -55,13 +57,11 @@ class Keeper:
         )
 
     def offer(self, cpu: str = "4", memory: str = "8Gi", **spec: Any) -> None:
-        """Let the VirtualNode be so."""
         hard = {"cpu": cpu, "memory": memory, **spec.pop("hard", {})}
         spec = {"clusterID": "milan-id", "resourceQuota": {"hard": hard}, **spec}
         self.virtual: Object | None = objects.named(keys.VIRTUAL_NODE, VIRTUAL, spec=spec)
 
     async def asked(self) -> str:
-        """Return the version that the cluster says."""
         return self.version
 
     async def reconcile(self) -> Object:
@@ -70,9 +70,7 @@ class Keeper:
         before = self.counted.writes
         await self.reconciler.reconcile(self.key)
         assert self.counted.writes == before
-        node = await self.cluster.get(keys.NODE, self.key)
-        assert node
-        return node
+        return await existing(self.cluster, keys.NODE, self.key)
 
 
 @pytest.fixture
@@ -163,8 +161,7 @@ async def test_what_the_virtual_node_drops_goes_and_what_others_added_stays(keep
     )
     await keeper.reconcile()
     theirs = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-    node = await keeper.cluster.get(keys.NODE, NODE)
-    assert node
+    node = await existing(keeper.cluster, keys.NODE, NODE)
     taints = [theirs, *node["spec"]["taints"]]
     changes = {"metadata": {"labels": {"admin": "1"}}, "spec": {"taints": taints}}
     await keeper.cluster.patch(keys.NODE, NODE, changes)
@@ -288,9 +285,7 @@ async def test_a_provider_that_is_never_pinged_is_taken_to_be_there(keeper: Keep
     assert (await Pinged(keeper, is_pinged=False).ready())[0] == "True"
 
 
-async def test_the_reason_is_the_one_of_now_and_the_time_that_of_the_status(
-    keeper: Keeper,
-) -> None:
+async def test_the_reason_is_the_one_of_now_and_the_time_that_of_the_status(keeper: Keeper) -> None:
     keeper.offer(cpu="0")
     await keeper.reconcile()
     keeper.health, keeper.now = SILENT, NOW + dt.timedelta(seconds=35)
@@ -335,8 +330,7 @@ async def test_what_runs_the_pods_is_told_as_it_is_known(keeper: Keeper) -> None
 
 async def test_conditions_of_others_stay(keeper: Keeper) -> None:
     await keeper.reconcile()
-    node = await keeper.cluster.get(keys.NODE, NODE)
-    assert node
+    node = await existing(keeper.cluster, keys.NODE, NODE)
     other = {"type": "Custom", "status": "True"}
     changes = {"conditions": [*node["status"]["conditions"], other]}
     await keeper.cluster.patch_status(keys.NODE, NODE, changes)
@@ -345,20 +339,17 @@ async def test_conditions_of_others_stay(keeper: Keeper) -> None:
     assert named_condition((await keeper.reconcile())["status"], "Custom") == other
 
 
-class Late:
+class Late(Through):
     """A cluster in which somebody else writes a condition just before we do."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        super().__init__(cluster)
         self.other: Object = {}
 
     async def patch_status(self, kind: Kind, key: Key, status: Object) -> Object:
         if self.other:
             await self._cluster.patch_status(kind, key, {"conditions": [self.other]})
         return await self._cluster.patch_status(kind, key, status)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
 
 
 async def test_what_another_wrote_meanwhile_stays(cluster: Cluster) -> None:
@@ -370,8 +361,7 @@ async def test_what_another_wrote_meanwhile_stays(cluster: Cluster) -> None:
     keeper.health = SILENT
     await keeper.reconciler.reconcile(keeper.key)
 
-    node = await cluster.get(keys.NODE, keeper.key)
-    assert node
+    node = await existing(cluster, keys.NODE, keeper.key)
     assert named_condition(node["status"], "Ready")["status"] == "False"
     assert named_condition(node["status"], "KernelDeadlock")["reason"] == "KernelHasNoDeadlock"
     await cluster.delete(keys.NODE, keeper.key, uid=objects.uid(node))
@@ -502,18 +492,7 @@ async def test_clocks_that_are_too_far_apart_show_until_they_are_set(keeper: Kee
     assert told == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("date", "ahead_s"),
-    [
-        ("Sat, 31 Jan 2026 12:10:12 GMT", 612),
-        ("Sat, 31 Jan 2026 11:59:00 GMT", -60),
-        ("Sat, 31 Jan 2026 12:10:12 -0000", 0),
-        ("yesterday", 0),
-        ("Sat, 31 Jan 99999999999999999999 12:10:12 GMT", 0),
-        ("Sat, 31 Jan 2026 12:10:12 +999999999999999999999", 0),
-        ("", 0),
-    ],
-)
+@factories.cases("date, ahead_s")
 def test_the_providers_clock_is_read_from_its_answers(date: str, ahead_s: int) -> None:
     assert objects.clock_skew(date, NOW).total_seconds() == ahead_s
 
@@ -533,8 +512,7 @@ async def test_the_lease_is_owned_by_the_node_and_renewed() -> None:
     now[0] += dt.timedelta(seconds=10)
     assert await lease.reconcile(NODE) == third_s
 
-    made = await cluster.get(keys.LEASE, Key("kube-node-lease", "milan"))
-    assert made
+    made = await existing(cluster, keys.LEASE, Key("kube-node-lease", "milan"))
     assert made["spec"] == {
         "holderIdentity": "milan",
         "leaseDurationSeconds": 40,

@@ -7,8 +7,6 @@ are printed; what is judged is that all of it is true again, and that nothing wa
 
 import asyncio
 import contextlib
-import os
-import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,21 +19,24 @@ from apis import keys, objects
 from apis.objects import Key, Object
 from apis.reflection import CONFIG_MAP
 from controllers.offloading.shadowpod import forge
-from kube import client, clock
+from kube import clock
+from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.informer import Informer
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.kube.running import Gate, running, until
+from tests.kubelet import sites
 from tests.kubelet.sites import Site
-from tests.kubelet.worlds import named_condition
 from tests.reflector.test_process import process
+from tests.world import is_ready
 
 pytestmark = pytest.mark.cluster
 
-COUNT: Final = int(os.environ.get("PYLIQO_TEST_OBJECTS", "10"))
-OUTAGE_S: Final = float(os.environ.get("PYLIQO_TEST_OUTAGE_S", "1"))
+COUNT: Final = size_of("PYLIQO_TEST_OBJECTS", 10, 500)
+OUTAGE_S: Final = size_of("PYLIQO_TEST_OUTAGE_S", 1.0, 60.0)
 """After it was noticed."""
 PATIENCE_S: Final = 300
 AT_ONCE: Final = 16
@@ -60,7 +61,7 @@ class Observed:
 
     def is_no_pod_ready(self) -> bool:
         """Whether every pod at home says that it is not, or not known to be, Ready."""
-        return not any(map(_is_ready, self.pods.items().values()))
+        return not any(map(is_ready, self.pods.items().values()))
 
     def is_true(self, told: str) -> bool:
         """Whether every pod at home, and every twin, says what was ``told`` last."""
@@ -78,11 +79,7 @@ def _ours(key: Key) -> bool:
 
 
 def _is(pod: Object, told: str) -> bool:
-    return _is_ready(pod) and (pod.get("status") or {}).get("message") == told
-
-
-def _is_ready(pod: Object) -> bool:
-    return named_condition(pod.get("status") or {}, "Ready").get("status") == "True"
+    return is_ready(pod) and (pod.get("status") or {}).get("message") == told
 
 
 def behind(plane: Plane, gate: Gate, directory: Path) -> Path:
@@ -94,18 +91,16 @@ def behind(plane: Plane, gate: Gate, directory: Path) -> Path:
 
 
 @pytest.fixture
-async def site(plane: Plane, crds: None, gate: Gate, tmp_path: Path) -> AsyncIterator[Site]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as real:
-        way = behind(plane, gate, tmp_path)
-        made = Site(real, plane.kubeconfig, f"vk-{secrets.token_hex(3)}", provider=way)
-        await made.prepare()
-        await real.create(keys.NAMESPACE_OFFLOADING, factories.offloading(made.home))
+async def site(
+    server: ClusterClient, plane: Plane, gate: Gate, tmp_path: Path
+) -> AsyncIterator[Site]:
+    way = behind(plane, gate, tmp_path)
+    async with sites.prepared(server, plane.kubeconfig, provider=way) as made:
+        await server.create(keys.NAMESPACE_OFFLOADING, factories.offloading(made.home))
         yield made
-        await made.end()
 
 
-async def each(work: Callable[[int], Awaitable[object]], at_once: int = AT_ONCE) -> None:
-    """Do ``work`` for each number, some at a time."""
+async def for_each_pod(work: Callable[[int], Awaitable[object]], at_once: int = AT_ONCE) -> None:
     turn = asyncio.Semaphore(at_once)
 
     async def one(number: int) -> None:
@@ -115,28 +110,26 @@ async def each(work: Callable[[int], Awaitable[object]], at_once: int = AT_ONCE)
     await asyncio.gather(*map(one, range(COUNT)))
 
 
-async def create(site: Site) -> None:
-    """Create the pods and what is reflected, at home."""
-
+async def create_all(site: Site) -> None:
     async def one(number: int) -> None:
         await site.bind(f"o-{number}")
         settings = factories.config_map(site.home, f"o-{number}", told="a")
         await site.cluster.create(keys.CONFIG_MAP, settings)
 
-    await each(one)
+    await for_each_pod(one)
 
 
-async def answer(seen: Observed) -> None:
+async def create_remote_pods(seen: Observed) -> None:
     """Create the Pods on the provider, as its controllers do."""
 
     async def one(number: int) -> None:
         shadow = seen.shadows.items()[Key(seen.site.twin, f"o-{number}")]
         await seen.site.cluster.create(keys.POD, forge.pod(shadow))
 
-    await each(one)
+    await for_each_pod(one)
 
 
-async def say(site: Site, told: str) -> None:
+async def remote_pods_say(site: Site, told: str) -> None:
     """Let every Pod of the provider be Ready and say ``told``."""
     ready = {
         "type": "Ready",
@@ -148,20 +141,18 @@ async def say(site: Site, told: str) -> None:
     async def one(number: int) -> None:
         await site.cluster.patch_status(keys.POD, Key(site.twin, f"o-{number}"), status)
 
-    await each(one)
+    await for_each_pod(one)
 
 
 async def change(site: Site, told: str) -> None:
-    """Change all that is reflected, at home."""
-
     async def one(number: int) -> None:
         key = Key(site.home, f"o-{number}")
         await site.cluster.patch(keys.CONFIG_MAP, key, {"data": {"told": told}})
 
-    await each(one)
+    await for_each_pod(one)
 
 
-async def bare(site: Site) -> float:
+async def seconds_alone(site: Site) -> float:
     """Return the seconds that writing as much takes alone: what bounds all of it."""
     began = time.monotonic()
 
@@ -173,7 +164,7 @@ async def bare(site: Site) -> float:
         key = Key(site.home, f"o-{number}")
         await site.cluster.patch_status(keys.POD, key, {"message": "c"})
 
-    await asyncio.gather(each(twin, CONFIG_MAP.workers), each(pod, AT_ONCE))
+    await asyncio.gather(for_each_pod(twin, CONFIG_MAP.workers), for_each_pod(pod, AT_ONCE))
     return time.monotonic() - began
 
 
@@ -196,7 +187,7 @@ async def outlast(site: Site, seen: Observed, gate: Gate, way: str) -> float:
     """Cut the provider off, and let it be back; return the seconds until all is true again."""
     told = f"after {way}"
     await cut(gate, way)
-    await say(site, told)
+    await remote_pods_say(site, told)
     await change(site, told)
     await until(seen.is_no_pod_ready, within_s=PATIENCE_S)
     await asyncio.sleep(OUTAGE_S)  # the outage itself
@@ -216,10 +207,10 @@ async def test_everything_is_true_again_soon_after_an_outage(
     await site.start("--node-ping-interval=1s")
     with process(plane, site.tenant, f"{site.name}-0", flag, f"--nodename={site.name}"):
         async with seen.running():
-            await create(site)
+            await create_all(site)
             await until(lambda: len(seen.shadows.items()) == COUNT, within_s=PATIENCE_S)
-            await answer(seen)
-            await say(site, "a")
+            await create_remote_pods(seen)
+            await remote_pods_say(site, "a")
             await until(lambda: seen.is_true("a"), within_s=PATIENCE_S)
             for way in WAYS:
                 took_s[way] = await outlast(site, seen, gate, way)
@@ -232,7 +223,7 @@ async def test_everything_is_true_again_soon_after_an_outage(
         for call in calls
         if call.is_ours and call.namespace in places and call.verb.startswith("delete")
     ] == []
-    alone = await bare(site)
+    alone = await seconds_alone(site)
     for way, took in took_s.items():
         what = (
             f"{COUNT} pods and {COUNT} reflected objects true again {took:.1f} s after the return"

@@ -22,12 +22,12 @@ async def test_a_deleted_pod_goes_when_nothing_of_it_is_left(world: World) -> No
     await world.delete_locally()
 
     await world.reconcile(2)
-    assert await world.shadow() is None
-    assert await world.pod(), "the remote pod is still there"
+    assert not await world.has_shadow()
+    assert await world.has_pod(), "the remote pod is still there"
 
     await world.end_remotely()
     await world.reconcile(2)
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
 TRACKED: Final = {"finalizers": ["batch.kubernetes.io/job-tracking"]}
@@ -60,7 +60,7 @@ async def test_a_pod_that_is_counted_has_failed_before_it_goes_without_a_last_wo
     await world.reconcile(2)
     assert world.writes() == (1, 0), "its deletion is asked for once more"
     await world.local.patch(keys.POD, world.web, {"metadata": {"finalizers": None}})
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
 @pytest.mark.parametrize("last", [ended("Succeeded", 0), ended("Failed", 3)])
@@ -103,7 +103,7 @@ async def test_a_last_word_that_the_api_server_refuses_keeps_no_pod_here(
     assert (await world.status())["phase"] == phase
     world.local.heal()
     await world.local.patch(keys.POD, world.web, {"metadata": {"finalizers": None}})
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
 async def test_a_pod_that_nobody_counts_goes_without_a_write(world: World) -> None:
@@ -115,7 +115,7 @@ async def test_a_pod_that_nobody_counts_goes_without_a_write(world: World) -> No
 
     await world.reconcile()
 
-    assert await world.pod() is None
+    assert not await world.has_pod()
     assert world.writes() == (before[0] + 1, before[1])
 
 
@@ -132,29 +132,28 @@ async def test_an_eviction_ends_the_remote_pod_too_once_a_budget_at_home_allows_
     rule = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
     await world.local.create(BUDGET, named(BUDGET, world.web, spec=rule))
 
-    await judged(world, allowed=0)
+    await judged_end(world, allowed=0)
     with pytest.raises(errors.BusyError, match="disruption budget"):
         await evict(world)
     await world.reconcile(2)
     kept = await world.pod()
-    assert kept
     assert not objects.is_terminating(kept)
-    assert await world.shadow()
-    assert await world.remote_pod()
+    assert await world.has_shadow()
+    assert await world.has_remote_pod()
 
-    await judged(world, allowed=1)
+    await judged_end(world, allowed=1)
     await evict(world)
     await world.reconcile(2)
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     status = await world.status()
     assert worlds.named_condition(status, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
 
     await world.end_remotely()
     await world.reconcile(2)
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
-async def judged(world: World, *, allowed: int) -> None:
+async def judged_end(world: World, *, allowed: int) -> None:
     """Do what Kubernetes' disruption controller does, which does not run here."""
     counts = {"currentHealthy": 1 + allowed, "desiredHealthy": 1, "expectedPods": 1 + allowed}
     status = {"disruptionsAllowed": allowed, "observedGeneration": 1, **counts}
@@ -163,7 +162,6 @@ async def judged(world: World, *, allowed: int) -> None:
 
 async def evict(world: World) -> None:
     pod = await world.pod()
-    assert pod
     request = named(objects.Kind("policy", "v1", "Eviction", "evictions"), world.web)
     request["deleteOptions"] = {"preconditions": {"uid": objects.uid(pod)}}
     await world.local.post(keys.POD, world.web, "eviction", request)
@@ -172,12 +170,11 @@ async def evict(world: World) -> None:
 async def test_a_pod_deleted_by_force_takes_its_shadow_along(world: World) -> None:
     await world.offloaded()
     pod = await world.pod()
-    assert pod
     await world.local.delete(keys.POD, world.web, uid=objects.uid(pod), grace_s=0)
 
     await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
 
 
 async def test_a_terminating_pod_shows_its_final_phase_if_it_lingers(world: World) -> None:
@@ -186,7 +183,7 @@ async def test_a_terminating_pod_shows_its_final_phase_if_it_lingers(world: Worl
     await world.reconcile()
     before = world.writes()
 
-    await world.runs(running(conditions=[worlds.condition("Ready", "False")]))
+    await world.runs(running(conditions=[worlds.pod_condition("Ready", "False")]))
     await world.reconcile()
     assert world.writes() == before
 
@@ -240,7 +237,6 @@ async def test_that_a_pod_ended_is_told_to_the_provider_that_missed_it(world: Wo
     await world.reconcile(2)
 
     shadow = await world.shadow()
-    assert shadow
     assert objects.annotations(shadow)[keys.FINISHED] == "Succeeded"
     before = world.writes()
     await world.reconcile(2)
@@ -250,32 +246,28 @@ async def test_that_a_pod_ended_is_told_to_the_provider_that_missed_it(world: Wo
 async def test_a_new_pod_of_the_same_name_waits_for_the_end_of_the_old(world: World) -> None:
     await world.offloaded()
     old = await world.pod()
-    assert old
     await world.local.delete(keys.POD, world.web, uid=objects.uid(old), grace_s=0)
     new = await world.bound()
 
     await world.reconcile()
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     assert await world.reconcile() is not None, "the old remote pod is still there"
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
 
     await world.end_remotely()
     await world.reconcile()
     shadow = await world.shadow()
-    assert shadow
     assert objects.annotations(shadow)[keys.LOCAL_POD_UID] == objects.uid(new)
 
 
 async def test_a_shadow_that_the_provider_deleted_comes_back(world: World) -> None:
     await world.offloaded()
     shadow = await world.shadow()
-    assert shadow
     await world.remote.delete(keys.SHADOW_POD, world.twin, uid=objects.uid(shadow))
 
     await world.reconcile()
 
     again = await world.shadow()
-    assert again
     assert objects.uid(again) != objects.uid(shadow)
 
 
@@ -284,7 +276,7 @@ async def test_a_finished_pod_is_never_offloaded_again(world: World) -> None:
 
     await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
 
 
 async def test_a_pod_that_cannot_work_there_is_refused_and_told_what_to_do(world: World) -> None:
@@ -292,7 +284,7 @@ async def test_a_pod_that_cannot_work_there_is_refused_and_told_what_to_do(world
 
     assert await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     status = await world.status()
     assert status["phase"] == "Pending"
     told = worlds.named_condition(status, "pyliqo.io/Offloaded")["message"]
@@ -307,7 +299,7 @@ async def test_a_field_that_nobody_knows_yet_is_named(fake_world: World) -> None
 
     await world.reconcile(2)
 
-    assert await world.shadow()
+    assert await world.has_shadow()
     assert world.recorder.told == [("Warning", "UnknownField")]
     assert world.recorder.messages[0].startswith("spec.fromTheFuture did not go to milan: ")
 
@@ -332,7 +324,7 @@ async def test_a_term_that_cannot_be_kept_there_keeps_the_pod_from_there(
 
     assert await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     told = worlds.named_condition(await world.status(), "pyliqo.io/Offloaded")["message"]
     field = f"spec.affinity.podAntiAffinity.{podaffinity.REQUIRED}[0]"
     assert told.startswith(field)
@@ -349,7 +341,6 @@ async def test_a_preference_that_cannot_be_kept_there_is_not_sent_and_told(
     await world.reconcile(2)
 
     made = await world.shadow()
-    assert made
     assert made["spec"]["pod"]["affinity"]["podAntiAffinity"] == {podaffinity.PREFERRED: []}
     assert world.recorder.told == [("Warning", "AffinityNotSent")]
     assert "names db, not offloaded to that cluster" in world.recorder.messages[0]
@@ -365,7 +356,6 @@ async def test_what_programs_of_the_provider_would_obey_is_not_sent_and_told_onc
     await world.reconcile(3)
 
     made = await world.shadow()
-    assert made
     assert made["metadata"]["annotations"]["note"] == "x"
     assert not orders.keys() & made["metadata"]["annotations"].keys()
     assert made["metadata"]["labels"].keys() & labels.keys() == {"app"}
@@ -385,7 +375,6 @@ async def test_what_tolerates_nodes_of_others_is_not_sent_and_told_once(fake_wor
     await world.reconcile(3)
 
     made = await world.shadow()
-    assert made
     assert made["spec"]["pod"]["tolerations"] == asked[1:2]
     assert world.recorder.told == [("Normal", "TolerationsNotSent")]
     said = "tolerations of every taint, dedicated did not go to milan, which keeps such nodes"
@@ -428,10 +417,9 @@ async def test_a_pod_that_goes_unanswered_counts_no_more(fake_world: World) -> N
     await world.local.delete(keys.POD, world.web, uid=objects.uid(made), grace_s=0)
     await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     assert unanswered_pods() == 0
 
 
 def unanswered_pods() -> float | None:
-    """Return what is scraped."""
     return metrics.REGISTRY.get_sample_value("pyliqo_kubelet_unanswered_pods")

@@ -28,7 +28,7 @@ async def test_what_is_not_ours_is_never_touched(world: World, kind: objects.Kin
     assert "already exists" in (await world.status())["message"]
     await world.delete_locally()
     await world.reconcile(2)
-    assert await world.pod() is None
+    assert not await world.has_pod()
     assert await world.remote.get(kind, world.twin) == theirs
 
 
@@ -52,7 +52,7 @@ async def test_a_pod_of_another_node_is_none_of_ours(world: World) -> None:
 
     await world.reconcile(2)
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     assert "hostIP" not in await world.status()
 
 
@@ -97,7 +97,7 @@ async def test_a_refused_pod_stays_pending_and_says_why(fake_world: World) -> No
 
     await world.reconcile()
     status = await world.status()
-    assert await world.shadow()
+    assert await world.has_shadow()
     assert world.recorder.told[1:] == [("Normal", "SuccessfulReflection")]
     assert "message" not in status
     assert not worlds.named_condition(status, "pyliqo.io/Offloaded")
@@ -119,7 +119,7 @@ async def test_a_provider_that_cannot_judge_is_told_of_and_asked_again(
     assert message in (await world.status())["message"]
     assert world.recorder.told == [("Warning", "FailedReflection")]
     await world.reconcile()
-    assert await world.shadow()
+    assert await world.has_shadow()
     assert "message" not in await world.status()
 
 
@@ -139,7 +139,6 @@ async def test_how_a_pod_is_arrives_also_while_the_provider_takes_no_change_of_i
     assert (await world.status())["containerStatuses"][0]["restartCount"] == 1
     await world.reconcile()
     shadow = await world.shadow()
-    assert shadow
     assert objects.labels(shadow)["tier"] == "front"
 
 
@@ -169,7 +168,7 @@ async def test_a_lost_answer_doubles_nothing(fake_world: World) -> None:
     await world.reconcile(2)
 
     assert world.remote.requests["create", "shadowpods"] == 1
-    assert await world.shadow()
+    assert await world.has_shadow()
 
 
 @pytest.mark.parametrize("is_terminating", [False, True])
@@ -187,7 +186,7 @@ async def test_nothing_is_deleted_for_lack_of_contact(
         with pytest.raises(errors.NotReachableError):
             await world.reconcile()
 
-    assert await world.pod()
+    assert await world.has_pod()
     assert (keys.SHADOW_POD, world.twin) in world.remote.everything()
 
 
@@ -236,9 +235,9 @@ async def test_a_pod_that_ends_where_nobody_may_end_it_says_so(fake_world: World
     shown = worlds.named_condition(await world.status(), OFFLOADED)
     assert "cannot delete" in shown["message"]
     assert world.recorder.told[told:] == [("Warning", "FailedReflection")]
-    assert await world.shadow()
+    assert await world.has_shadow()
     await world.reconcile()
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
 
 
 async def test_how_a_pod_ended_stays_as_it_was_told(world: World) -> None:
@@ -264,4 +263,4 @@ async def test_a_name_that_is_taken_by_nothing_is_tried_ever_less_often(fake_wor
 
     assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
     assert pauses[-1] == 60
-    assert await fake_world.shadow()
+    assert await fake_world.has_shadow()

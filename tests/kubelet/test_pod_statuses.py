@@ -3,14 +3,18 @@
 from typing import Any, Final, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apis import keys, objects
 from apis.objects import Key, Kind, Object
 from kube import errors
 from kube.cluster import Cluster
-from tests.fakes import FakeCluster
+from kubelet.pods import status
+from tests.fakes import FakeCluster, Through
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running, waiting
+from tests.world import existing
 
 
 async def test_while_the_provider_is_silent_nothing_is_mirrored_and_the_pod_is_not_ready(
@@ -20,12 +24,11 @@ async def test_while_the_provider_is_silent_nothing_is_mirrored_and_the_pod_is_n
     world.is_silent = True
     await world.reconcile(2)
     pod = await world.pod()
-    assert pod
     assert objects.labels(pod)[keys.REMOTE_UNAVAILABLE] == "true"
     ready = worlds.named_condition(pod["status"], "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "RemoteClusterUnavailable")
     before = world.writes()
-    by_kubernetes = [worlds.condition("Ready", "False", reason="NodeNotReady")]
+    by_kubernetes = [worlds.pod_condition("Ready", "False", reason="NodeNotReady")]
     await world.told({"conditions": by_kubernetes})
     await world.reconcile(2)
     assert world.writes() <= (before[0] + 1, before[1])
@@ -36,7 +39,6 @@ async def test_while_the_provider_is_silent_nothing_is_mirrored_and_the_pod_is_n
     assert set(world.reconciler.after_silence()) == {world.web}
     await world.reconcile(2)
     pod = await world.pod()
-    assert pod
     assert keys.REMOTE_UNAVAILABLE not in objects.labels(pod)
     assert worlds.named_condition(pod["status"], "Ready")["status"] == "True"
 
@@ -49,7 +51,6 @@ async def test_who_starts_during_an_outage_marks_what_it_never_saw_there(world: 
     await world.reconcile()
 
     pod = await world.pod()
-    assert pod
     assert objects.labels(pod)[keys.REMOTE_UNAVAILABLE] == "true"
 
 
@@ -60,8 +61,8 @@ async def test_nothing_is_deleted_or_made_while_the_provider_is_silent(world: Wo
 
     await world.reconcile(2)
 
-    assert await world.shadow()
-    assert await world.pod()
+    assert await world.has_shadow()
+    assert await world.has_pod()
     assert world.web in set(world.reconciler.after_silence())
 
 
@@ -71,7 +72,6 @@ GATE: Final = "example.org/in-rotation"
 async def test_readiness_gates_are_judged_at_home(world: World) -> None:
     await world.offloaded(spec={"readinessGates": [{"conditionType": GATE}]})
     shadow = await world.shadow()
-    assert shadow
     assert "readinessGates" not in shadow["spec"]["pod"]
     ready = worlds.named_condition(await world.status(), "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "ReadinessGatesNotReady")
@@ -89,8 +89,8 @@ async def test_conditions_that_others_write_meanwhile_stay(fake_world: World) ->
     stale = await world.bound()
     live = world.local
     assert isinstance(live, FakeCluster)
-    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
-    await world.told({"conditions": [disruption, worlds.condition(GATE)]})
+    disruption = worlds.pod_condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    await world.told({"conditions": [disruption, worlds.pod_condition(GATE)]})
     world.local = worlds.Late(live, stale)  # type: ignore[assignment]  # a Cluster all the same
     world.restart()
 
@@ -98,21 +98,17 @@ async def test_conditions_that_others_write_meanwhile_stay(fake_world: World) ->
     await world.run_remotely(running())
     await world.reconcile(2)
 
-    pod = await live.get(keys.POD, world.web)
-    assert pod
+    pod = await existing(live, keys.POD, world.web)
     kept = {item["type"] for item in pod["status"]["conditions"]}
     assert {"DisruptionTarget", GATE, "Ready"} <= kept
 
 
-class Older:
+class Older(Through):
     """A cluster whose API server does not know the fields ``unknown`` of containers' statuses."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        super().__init__(cluster)
         self.unknown = {"resources", "user"}
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._cluster, name)
 
     async def patch_status(self, kind: Kind, key: Key, status: Object, **rest: Any) -> Object:
         kept = dict(status)
@@ -164,21 +160,19 @@ async def test_what_the_api_server_here_does_not_keep_is_written_once(fake_world
 
 async def test_who_evicts_at_home_is_still_told_when_the_pod_runs(world: World) -> None:
     await world.offloaded()
-    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    disruption = worlds.pod_condition("DisruptionTarget", reason="EvictionByEvictionAPI")
     await world.told({"conditions": [disruption]})
 
-    await world.runs(running(conditions=[worlds.condition("Ready", "False")]))
+    await world.runs(running(conditions=[worlds.pod_condition("Ready", "False")]))
     await world.reconcile(2)
 
     assert worlds.named_condition(await world.status(), "DisruptionTarget")["status"] == "True"
 
 
-async def test_that_the_provider_evicts_a_pod_goes_with_the_pod_it_was_about(
-    world: World,
-) -> None:
+async def test_that_the_provider_evicts_a_pod_goes_with_the_pod_it_was_about(world: World) -> None:
     await world.offloaded()
-    disruption = worlds.condition("DisruptionTarget", reason="EvictionByEvictionAPI")
-    await world.runs(running(conditions=[disruption, worlds.condition("Ready", "False")]))
+    disruption = worlds.pod_condition("DisruptionTarget", reason="EvictionByEvictionAPI")
+    await world.runs(running(conditions=[disruption, worlds.pod_condition("Ready", "False")]))
     await world.reconcile()
     told = worlds.named_condition(await world.status(), "DisruptionTarget")
     assert told["reason"] == "EvictionByEvictionAPI"
@@ -229,7 +223,7 @@ TROUBLES: Final = {
     "node": (
         {
             "phase": "Pending",
-            "conditions": [worlds.condition("PodScheduled", "False", message="0/1 nodes")],
+            "conditions": [worlds.pod_condition("PodScheduled", "False", message="0/1 nodes")],
         },
         "FailedScheduling",
     ),
@@ -269,7 +263,6 @@ async def test_an_ephemeral_container_that_is_refused_has_ended_and_keeps_no_oth
     await debug(world, "nosy", "plain")
     await world.reconcile(3)
     shadow = await world.shadow()
-    assert shadow
     sent = shadow["spec"]["pod"]["ephemeralContainers"]
     assert [one["name"] for one in sent] == ["plain"]
     assert (await world.status())["ephemeralContainerStatuses"] == [told]
@@ -292,7 +285,6 @@ async def test_a_change_that_is_refused_keeps_no_ephemeral_container_away(
     await world.reconcile()
 
     shadow = await world.shadow()
-    assert shadow
     assert shadow["spec"]["pod"]["ephemeralContainers"][0]["name"] == "plain"
     assert "activeDeadlineSeconds" not in shadow["spec"]["pod"]
     assert "ephemeralContainerStatuses" not in await world.status()
@@ -308,7 +300,6 @@ async def debug(world: World, *names: str) -> None:
 async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     await world.offloaded()
     pod = await world.pod()
-    assert pod
     main, tolerations = pod["spec"]["containers"][0], pod["spec"].get("tolerations") or []
     debug = {"name": "debug", "image": "busybox", "targetContainerName": "main"}
     pressed = {"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}
@@ -334,7 +325,6 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     await world.reconcile(3)
 
     shadow = await world.shadow()
-    assert shadow
     spec = shadow["spec"]["pod"]
     assert spec["containers"][0]["image"] == "nginx:2"
     assert (spec["activeDeadlineSeconds"], spec["tolerations"][-1]) == (600, pressed)
@@ -344,3 +334,64 @@ async def test_what_may_change_in_a_pod_follows(world: World) -> None:
     before = world.writes()
     await world.reconcile(3)
     assert world.writes() == before
+
+
+# How often a pod was made again follows from what is noted on it, whatever that is.
+
+
+def noted_pod(note: str | None, restarts: int = 0) -> Object:
+    notes = {} if note is None else {keys.REMOTE_POD: note}
+    return {"metadata": {"annotations": notes}, "status": running(restarts=restarts)}
+
+
+def remote(uid: str = "b", restarts: int = 0) -> Object:
+    return {"metadata": {"uid": uid}, "status": running(restarts=restarts)}
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ("b 0", 0),
+        ("b 5", 5),
+        ("b 5 DisruptionTarget", 5),
+        ("a 5 DisruptionTarget", 6),
+        ("a 0", 1),
+        ("a 5", 6),
+        ("a 2147483647", 2**31 - 1),
+        ("a 9999999999", 2**31 - 1),
+        (None, 2),
+        ("", 2),
+        ("b", 2),
+        ("b -1", 2),
+        ("b many", 2),
+        ("b \u0663", 2),
+        ("b 99999999999", 2),
+    ],
+)
+def test_a_note_counts_and_what_is_none_leaves_it_to_the_counts(
+    note: str | None, expected: int
+) -> None:
+    assert status.restarts(noted_pod(note, restarts=3), remote(restarts=1)) == expected
+
+
+def test_a_pod_that_never_ran_was_not_restarted() -> None:
+    pod = {**noted_pod("a 3"), "status": {"phase": "Pending"}}
+
+    assert status.restarts(pod, remote()) == 0
+    assert status.note(pod, remote()) == {keys.REMOTE_POD: "b 0"}
+
+
+def test_what_is_noted_is_not_noted_again() -> None:
+    assert status.note(noted_pod("b 4"), remote()) == {}
+    assert status.note(noted_pod("b 4"), None) == {}
+    assert status.note(noted_pod("a 4"), remote()) == {keys.REMOTE_POD: "b 5"}
+
+
+@given(st.text(max_size=2000))
+def test_a_note_is_short_and_read_again_whatever_a_provider_calls_its_pods(uid: str) -> None:
+    noted = status.note(noted_pod("a 1"), remote(uid))[keys.REMOTE_POD] if uid != "a" else "a 1"
+
+    assert len(noted) < 100
+    noted.encode()
+    if uid:
+        assert status.restarts(noted_pod(noted), remote(uid)) == int(noted.split(" ")[-1])

@@ -2,8 +2,8 @@
 
 from tests import podpath
 
-FUNCTIONS = 28
-FILES = 9
+FUNCTIONS = 20
+FILES = 6
 
 
 async def test_the_way_of_a_pod_through_the_kubelet_grows_no_longer() -> None:

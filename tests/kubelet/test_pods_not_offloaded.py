@@ -10,6 +10,7 @@ from apis.objects import Key, named
 from kube import errors
 from kubelet.pods import decide
 from kubelet.pods.mapping import MappingState, NamespaceMapping
+from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, running
@@ -22,18 +23,11 @@ async def test_nothing_is_judged_before_its_namespace_is_seen(fake_world: World)
 
     await world.reconcile()
 
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     assert world.writes() == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("owner", "reason"),
-    [
-        ("ReplicaSet", "OffloadingAborted"),
-        ("DaemonSet", "OffloadingBackOff"),
-        ("", "OffloadingBackOff"),
-    ],
-)
+@factories.cases("owner, reason")
 async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     world: World, owner: str, reason: str
 ) -> None:
@@ -49,7 +43,7 @@ async def test_an_offloaded_pod_that_never_started_makes_way_for_its_successor(
     assert (await world.status())["reason"] == reason
 
 
-SCHEDULED: Final = {"conditions": [worlds.condition("PodScheduled")]}
+SCHEDULED: Final = {"conditions": [worlds.pod_condition("PodScheduled")]}
 """What a pod says that a scheduler bound."""
 JUDGED: Final = "strategy=Remote generation=1 added=toleration,nodeAffinity"
 
@@ -83,16 +77,7 @@ async def test_a_pod_that_was_on_its_way_makes_way_for_one_that_is_judged_anew(
     assert (status["phase"], status["reason"]) == ("Failed", "OffloadingAborted")
 
 
-@pytest.mark.parametrize(
-    ("offloading", "note", "owner"),
-    [
-        ("there", JUDGED, "ReplicaSet"),
-        ("", "", "ReplicaSet"),
-        ("", "strategy=Remote generation=1 added=nodeAffinity", "ReplicaSet"),
-        ("", JUDGED, "DaemonSet"),
-        ("", JUDGED, ""),
-    ],
-)
+@factories.cases("offloading, note, owner")
 async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_elsewhere(
     world: World, offloading: str, note: str, owner: str
 ) -> None:
@@ -105,7 +90,6 @@ async def test_a_pod_that_never_started_waits_where_no_other_would_be_placed_els
     is_daemon = owner == "DaemonSet"
     assert ("by the patch that liqoctl info prints" in said["message"]) == is_daemon
     local = await world.pod()
-    assert local
     held_back = decide.held_back([decide.claim(local)])
     assert resources.to_json(held_back).get("pods") == ("1" if is_daemon else None)
     assert (again is not None) == (offloading == "there")
@@ -125,7 +109,7 @@ async def test_a_pod_that_never_started_backs_off(world: World, state: MappingSt
 
     world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
     await world.reconcile()
-    assert await world.shadow()
+    assert await world.has_shadow()
     assert "reason" not in await world.status()
 
 
@@ -158,7 +142,7 @@ async def test_a_pod_that_ran_fails_when_its_namespace_is_withdrawn(world: World
 
     world.namespaces.now = NamespaceMapping(MappingState.OFFLOADED, world.pair)
     await world.reconcile(2)
-    assert await world.shadow() is None
+    assert not await world.has_shadow()
     assert (await world.status())["phase"] == "Failed"
 
 
@@ -178,12 +162,12 @@ async def test_a_terminating_pod_goes_with_its_namespace(world: World) -> None:
     world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
 
     await world.reconcile(2)
-    assert await world.shadow() is None
-    assert await world.pod()
+    assert not await world.has_shadow()
+    assert await world.has_pod()
 
     world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN)
     await world.reconcile()
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
 async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: World) -> None:
@@ -193,7 +177,7 @@ async def test_a_terminating_pod_that_ran_waits_while_nothing_is_known(world: Wo
 
     assert await world.reconcile(2) is not None
 
-    assert await world.pod()
+    assert await world.has_pod()
 
 
 async def test_a_terminating_pod_says_so_if_rights_that_go_with_its_namespace_stay_away(
@@ -206,7 +190,6 @@ async def test_a_terminating_pod_says_so_if_rights_that_go_with_its_namespace_st
     world.namespaces.now = NamespaceMapping(MappingState.WITHDRAWN, world.pair)
     world.remote.fail("get", errors.ForbiddenError("vk cannot get (403)"), times=100)
     pod = await world.pod()
-    assert pod
     world.now = dt.datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
     await world.reconcile()
     assert not worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
@@ -236,7 +219,7 @@ async def test_a_terminating_pod_that_never_ran_goes_at_once(world: World) -> No
 
     await world.reconcile()
 
-    assert await world.pod() is None
+    assert not await world.has_pod()
 
 
 async def test_what_we_wrote_and_the_cache_lacks_is_not_written_again(fake_world: World) -> None:
@@ -294,7 +277,7 @@ async def test_a_pod_that_came_by_name_is_rejected_where_the_strategy_keeps_it_o
     told = await fake_world.status()
     assert (told["phase"], told["reason"]) == ("Failed", "OffloadingDisabled")
     assert "the strategy is Local" in told["message"]
-    assert await fake_world.shadow() is None
+    assert not await fake_world.has_shadow()
 
 
 async def test_a_pod_that_came_by_name_and_has_no_room_is_rejected_at_once(
@@ -307,7 +290,7 @@ async def test_a_pod_that_came_by_name_and_has_no_room_is_rejected_at_once(
 
     told = await fake_world.status()
     assert (told["phase"], told["reason"]) == ("Failed", "OutOfcpu")
-    assert await fake_world.shadow() is None
+    assert not await fake_world.has_shadow()
 
 
 @pytest.mark.parametrize("how", ["scheduled", "offloaded before"])

@@ -13,7 +13,7 @@ from kube.errors import ForbiddenError, NotReachableError
 from kubelet.pods import references
 from kubelet.pods.references import Reads, References
 from tests import factories
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, Through
 from tests.kubelet.worlds import PAIR, World
 
 READS: Object = {
@@ -43,7 +43,7 @@ async def here(world: World, kind: Kind, name: str, **rest: Any) -> None:
     await world.local.create(kind, named(kind, Key(world.pair.local_namespace, name), **rest))
 
 
-async def there(world: World, kind: Kind, name: str, **rest: Any) -> None:
+async def create_reflected(world: World, kind: Kind, name: str, **rest: Any) -> None:
     """Do what the reflector does."""
     key = Key(world.pair.remote_namespace, name)
     labels = {keys.ORIGIN: world.pair.origin, keys.DESTINATION: world.pair.destination}
@@ -59,19 +59,19 @@ async def test_it_waits_until_the_provider_has_what_it_reads_as_it_is_here(world
     await here(world, keys.CONFIG_MAP, "cfg", data={"colour": "green"})
     await here(world, keys.SECRET, "key", data={"a": "Yg=="})
     await here(world, keys.SERVICE, "cache", spec={"ports": [{"port": 80}]})
-    await there(world, keys.CONFIG_MAP, "cfg", data={"colour": "red"})
+    await create_reflected(world, keys.CONFIG_MAP, "cfg", data={"colour": "red"})
     await world.bound(spec=READS)
 
     pauses = [await world.reconcile() for _ in range(6)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    await there(world, keys.CONFIG_MAP, "cfg", data={"colour": "green"})
-    await there(world, keys.SECRET, "key", data={"a": "Yg=="})
+    await create_reflected(world, keys.CONFIG_MAP, "cfg", data={"colour": "green"})
+    await create_reflected(world, keys.SECRET, "key", data={"a": "Yg=="})
     await world.reconcile()
-    assert await world.shadow() is None, "the Service is not there yet"
-    await there(world, keys.SERVICE, "cache", spec={"ports": [{"port": 80}]})
+    assert not await world.has_shadow(), "the Service is not there yet"
+    await create_reflected(world, keys.SERVICE, "cache", spec={"ports": [{"port": 80}]})
     await world.reconcile()
 
-    assert await world.shadow() is not None
+    assert await world.has_shadow()
     assert world.recorder.told == []
     assert world.writes() == (0, 1)
 
@@ -87,7 +87,6 @@ async def test_an_ephemeral_volume_is_the_reflected_claim(world: World, provisio
     await world.reconcile(2)
 
     shadow = await world.shadow()
-    assert shadow
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "web-v"}}
     is_ours = provisioner == "liqo.io/storage"
     (made,) = shadow["spec"]["pod"]["volumes"]
@@ -106,7 +105,7 @@ async def test_after_ten_seconds_it_is_sent_and_says_what_it_waited_for(world: W
 
     await world.reconcile()
 
-    assert await world.shadow() is not None
+    assert await world.has_shadow()
     assert world.recorder.told == [("Warning", "ReferencesBehind")]
     assert f"configmap {world.pair.local_namespace}/cfg" in world.recorder.messages[0]
 
@@ -125,7 +124,7 @@ async def test_what_is_not_here_or_not_reflected_is_not_waited_for(
 
     await world.reconcile()
 
-    assert await world.shadow() is not None
+    assert await world.has_shadow()
 
 
 async def test_a_namesake_that_no_reflection_made_is_not_waited_for(world: World) -> None:
@@ -136,7 +135,7 @@ async def test_a_namesake_that_no_reflection_made_is_not_waited_for(world: World
 
     await world.reconcile()
 
-    assert await world.shadow() is not None
+    assert await world.has_shadow()
 
 
 async def test_a_kind_that_is_not_reflected_is_not_waited_for(world: World) -> None:
@@ -147,14 +146,15 @@ async def test_a_kind_that_is_not_reflected_is_not_waited_for(world: World) -> N
 
     await world.reconcile()
 
-    assert await world.shadow() is not None
+    assert await world.has_shadow()
 
 
-class Asked:
+class Asked(Through):
     """A cluster that answers when the test lets it, and counts what is read."""
 
     def __init__(self, cluster: FakeCluster) -> None:
-        self.cluster, self.count = cluster, 0
+        super().__init__(cluster)
+        self.count = 0
         self.lets, self.begun = asyncio.Event(), asyncio.Event()
         self.lets.set()
         self.error: Exception | None = None
@@ -162,14 +162,11 @@ class Asked:
     async def get_live(self, kind: Kind, key: Key) -> Object | None:
         self.count += 1
         self.begun.set()
-        found = await self.cluster.get_live(kind, key)
+        found = await self._cluster.get_live(kind, key)
         await self.lets.wait()
         if self.error:
             raise self.error
         return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
 
 
 def compared(local: Any, remote: Any) -> References:

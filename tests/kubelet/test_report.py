@@ -10,6 +10,7 @@ from apis.objects import Key, Object
 from kubelet.pods import significance
 from kubelet.pods.report import StatusRate
 from kubelet.pods.state import PodState
+from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet import worlds
 from tests.kubelet.worlds import World, ended, named_condition, running, waiting
@@ -17,7 +18,7 @@ from tests.kubelet.worlds import World, ended, named_condition, running, waiting
 OWNER: Final = {"kind": "ReplicaSet", "name": "web", "uid": "r1", "controller": True}
 
 
-def written(world: World) -> int:
+def writes_of_world(world: World) -> int:
     return world.writes()[0]
 
 
@@ -25,12 +26,12 @@ async def test_a_pod_that_changes_all_the_time_costs_ten_writes_and_the_last_sta
     fake_world: World,
 ) -> None:
     await fake_world.offloaded()
-    before, again_s = written(fake_world), None
+    before, again_s = writes_of_world(fake_world), None
     for count in range(1, 1001):
         await fake_world.runs(running(restarts=count))
         again_s = await fake_world.reconcile()
 
-    assert written(fake_world) - before <= 10
+    assert writes_of_world(fake_world) - before <= 10
     assert again_s
     assert again_s <= 0.2
     fake_world.now += dt.timedelta(seconds=again_s)
@@ -45,7 +46,7 @@ async def test_what_takes_a_pod_out_of_service_never_waits(fake_world: World) ->
         await fake_world.runs(running(restarts=count))
         await fake_world.reconcile()
 
-    down = [worlds.condition("Ready", "False")]
+    down = [worlds.pod_condition("Ready", "False")]
     await fake_world.runs(running(restarts=30, conditions=down))
     await fake_world.reconcile()
     assert named_condition(await fake_world.status(), "Ready")["status"] == "False"
@@ -58,7 +59,7 @@ async def test_what_takes_a_pod_out_of_service_never_waits(fake_world: World) ->
 async def test_what_a_provider_refuses_again_and_again_is_paced_as_well(fake_world: World) -> None:
     await fake_world.bound()
     await fake_world.reconcile()
-    before = written(fake_world)
+    before = writes_of_world(fake_world)
     for number in range(200):
         refused = {"type": "Admitted", "status": "False", "message": f"no {number}"}
         await fake_world.remote.patch_status(
@@ -66,7 +67,8 @@ async def test_what_a_provider_refuses_again_and_again_is_paced_as_well(fake_wor
         )
         again_s = await fake_world.reconcile()
 
-    assert written(fake_world) - before <= 10
+    assert writes_of_world(fake_world) - before <= 10
+    assert len(fake_world.recorder.told) <= 10, "an Event comes with the write that it is about"
     assert again_s
     fake_world.now += dt.timedelta(seconds=again_s)
     await fake_world.reconcile()
@@ -187,15 +189,6 @@ async def test_the_reasons_of_events_are_those_that_kubelets_have(fake_world: Wo
     assert "R0" in fake_world.recorder.messages[-1]
 
 
-@pytest.mark.parametrize(
-    ("reason", "event"),
-    [
-        ("CrashLoopBackOff", "CrashLoopBackOff"),
-        ("ImagePullBackOff", "FailedImagePull"),
-        ("ErrImagePull", "FailedImagePull"),
-        ("CreateContainerConfigError", "CreateContainerConfigError"),
-        ("Whatever", "RemoteTrouble"),
-    ],
-)
+@factories.cases("reason, event")
 def test_each_reason_is_one_of_a_list(reason: str, event: str) -> None:
     assert list(significance.troubles(waiting(reason))) == [event]

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import secrets
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -22,17 +21,18 @@ from kube.informer import Informer
 from kube.slim import Partial
 from sandbox import audit, controlplane
 from sandbox.controlplane import Plane
-from tests.conftest import install_crds
+from tests.conftest import install_crds, size_of
 from tests.factories import pod, pod_spec
 from tests.kube.running import running, some_at_once, until
+from tests.kubelet import sites
 from tests.kubelet.milan import Milan
 from tests.kubelet.sites import PATIENCE_S, Site
-from tests.kubelet.worlds import named_condition
+from tests.world import is_ready, offload, remove
 
 pytestmark = pytest.mark.cluster
 
-PODS: Final = int(os.environ.get("PYLIQO_TEST_PODS", "40"))
-FOREIGN: Final = int(os.environ.get("PYLIQO_TEST_FOREIGN", "100"))
+PODS: Final = size_of("PYLIQO_TEST_PODS", 40, 1000)
+FOREIGN: Final = size_of("PYLIQO_TEST_FOREIGN", 100, 5000)
 LINGER_S: Final = float(os.environ.get("PYLIQO_TEST_LINGER_S", "6"))
 """Longer than the virtual kubelet waits between two looks at what no event tells."""
 KUBELET: Final = "pyliqo-kubelet"
@@ -40,7 +40,6 @@ KUBELET: Final = "pyliqo-kubelet"
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Yield a control plane whose namespaces end."""
     with controlplane.start(tmp_path_factory.mktemp("counted")) as plane:
         plane.start_namespaces()
         yield plane
@@ -49,11 +48,11 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 @pytest.fixture
 async def site(counted: Plane) -> AsyncIterator[Site]:
     await install_crds(counted.kubeconfig)
-    async with client.connect(counted.kubeconfig, user_agent="pyliqo-tests") as real:
-        made = Site(real, counted.kubeconfig, f"vk-{secrets.token_hex(3)}")
-        await made.prepare()
+    async with (
+        client.connect(counted.kubeconfig, user_agent="pyliqo-tests") as real,
+        sites.prepared(real, counted.kubeconfig) as made,
+    ):
         yield made
-        await made.end()
 
 
 class Slow(Milan):
@@ -85,17 +84,14 @@ class Home:
         self.pods = Informer(Selection(keys.POD, Object, namespace))
 
     def ready(self) -> int:
-        return sum(
-            named_condition(one.get("status") or {}, "Ready").get("status") == "True"
-            for one in self.pods.items().values()
-        )
+        return sum(map(is_ready, self.pods.items().values()))
 
     def reasons(self) -> Counter[str]:
         said = ((one.get("status") or {}) for one in self.pods.items().values())
         return Counter(str(one.get("reason")) for one in said)
 
 
-async def asked(plane: Plane, log: audit.Log) -> Counter[str]:
+async def gets_by_resource(plane: Plane, log: audit.Log) -> Counter[str]:
     """Return the GETs of the virtual kubelet, by resource."""
     calls = await asyncio.to_thread(log.settled, plane.api)
     return Counter(
@@ -112,21 +108,21 @@ async def test_deleting_an_offloaded_namespace_reads_no_pod_that_a_watch_told_of
         await site.start()
         await some_at_once(site.bind(f"web-{number}") for number in range(PODS))
         await until(lambda: home.ready() == PODS, within_s=PATIENCE_S)
-        await asked(counted, log)
+        await gets_by_resource(counted, log)
 
-        await delete_namespace(site, site.home)
+        await remove(site.cluster, keys.NAMESPACE, Key("", site.home))
         await until(lambda: are_ending(home.pods), within_s=PATIENCE_S)
         gone = {"spec": {"desiredMapping": {site.home: None}}}
         await site.cluster.patch(keys.NAMESPACE_MAP, key, gone)
         current = {site.home: {"remoteNamespace": site.twin, "phase": "Terminating"}}
         await site.cluster.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
-        await delete_namespace(site, site.twin)
+        await remove(site.cluster, keys.NAMESPACE, Key("", site.twin))
         await until(lambda: are_ending(milan.pods), within_s=PATIENCE_S)
         assert len(home.pods.items()) == len(milan.pods.items()) == PODS
         await asyncio.sleep(LINGER_S)  # what pods that end take
         milan.lets = True
         await until(lambda: not home.pods.items(), within_s=PATIENCE_S)
-        told = await asked(counted, log)
+        told = await gets_by_resource(counted, log)
 
     sys.stderr.write(f"{PODS} pods of a namespace that goes: {dict(told)}\n")
     assert {told["pods"], told["shadowpods"]} == {0}
@@ -155,24 +151,19 @@ async def test_a_change_of_the_map_is_read_once_for_all_pods_that_it_concerns(
     async with running(home.pods.run(site.cluster)):
         await site.start()
         await until(lambda: home.reasons()["OffloadingBackOff"] == FOREIGN, within_s=PATIENCE_S)
-        first = await asked(counted, log)
+        first = await gets_by_resource(counted, log)
 
-        wanted = {"spec": {"desiredMapping": {shelf: f"{shelf}-rome"}}}
-        await site.cluster.patch(keys.NAMESPACE_MAP, map_key, wanted)
-        current = {shelf: {"remoteNamespace": f"{shelf}-rome", "phase": "Accepted"}}
-        await site.cluster.patch_status(keys.NAMESPACE_MAP, map_key, {"currentMapping": current})
+        await offload(site.cluster, map_key, {shelf: f"{shelf}-rome"})
         shelved = pod(shelf, "web", spec=spec)
         await site.cluster.create(keys.POD, shelved)
         await until_there(site, Key(f"{shelf}-rome", "web"))
-        unconcerned = await asked(counted, log)
+        unconcerned = await gets_by_resource(counted, log)
 
         wanted = {"spec": {"desiredMapping": {other: f"{other}-rome"}}}
         await site.cluster.patch(keys.NAMESPACE_MAP, map_key, wanted)
-        await site.cluster.delete(
-            keys.POD, last := Key(shelf, "web"), uid=objects.uid(await there(site, last))
-        )
-        await until_gone(site, last)
-        concerned = await asked(counted, log)
+        await remove(site.cluster, keys.POD, last := Key(shelf, "web"))
+        await until_pod_gone(site, last)
+        concerned = await gets_by_resource(counted, log)
 
     said = {"at first": first, "of no concern": unconcerned, "of all": concerned}
     for what, count in said.items():
@@ -181,21 +172,8 @@ async def test_a_change_of_the_map_is_read_once_for_all_pods_that_it_concerns(
     assert concerned["namespacemaps"] <= 1
 
 
-async def delete_namespace(site: Site, name: str) -> None:
-    found = await site.cluster.get_live(keys.NAMESPACE, Key("", name))
-    assert found
-    uid = objects.uid(found)
-    await site.cluster.delete(keys.NAMESPACE, Key("", name), uid=uid)
-
-
 def are_ending(pods: Informer[Object]) -> bool:
     return all(objects.is_terminating(one) for one in pods.items().values())
-
-
-async def there(site: Site, key: Key) -> Object:
-    found = await site.cluster.get_live(keys.POD, key)
-    assert found
-    return found
 
 
 async def until_there(site: Site, twin: Key) -> None:
@@ -204,7 +182,7 @@ async def until_there(site: Site, twin: Key) -> None:
         await until(lambda: shadows.get(twin), within_s=PATIENCE_S)
 
 
-async def until_gone(site: Site, key: Key) -> None:
+async def until_pod_gone(site: Site, key: Key) -> None:
     pods = Informer(Selection(keys.POD, Partial, key.namespace))
     async with running(pods.run(site.cluster)):
         await until(lambda: pods.synced.is_set() and not pods.get(key), within_s=PATIENCE_S)

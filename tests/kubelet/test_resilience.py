@@ -8,7 +8,6 @@ Source: docs/parity.md F-1, F-3, F-19.
 
 import asyncio
 import itertools
-import os
 import signal
 import sys
 import time
@@ -21,53 +20,41 @@ import pytest
 from apis import keys, objects
 from apis.objects import Key, Object
 from controllers import writes as writes_
-from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from sandbox import audit
 from sandbox.audit import Call
 from sandbox.controlplane import Plane
-from tests.kube.running import some_at_once
+from tests.conftest import size_of
+from tests.kube.running import some_at_once, until_so
 from tests.kubelet import worlds
 from tests.kubelet.milan import Milan
-from tests.kubelet.sites import Site, eventually
-from tests.kubelet.toll import Toll, identity
-from tests.kubelet.worlds import named_condition
+from tests.kubelet.sites import Site
+from tests.kubelet.toll import Toll, kubeconfig_as
+from tests.world import existing, is_ready, remove
 
 pytestmark = pytest.mark.cluster
 
-PODS = int(os.environ.get("PYLIQO_TEST_PODS", "20"))
-IS_WHOLE = os.environ.get("PYLIQO_TEST_CRASHES") == "all"
+PODS = size_of("PYLIQO_TEST_PODS", 20, 1000)
+IS_WHOLE = size_of("PYLIQO_TEST_CRASHES", small=False, full=True)
 PATIENCE_S = 300 + PODS
 CALM_LOOKS = 100 if IS_WHOLE else 1
 """So often a state has to be seen, 50 ms apart, until no further call is expected."""
 
 
 @pytest.fixture
-async def real(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="pyliqo-tests") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def site(real: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
-    made = Site(real, plane.kubeconfig, f"vk-{os.urandom(3).hex()}")
+async def site(server: ClusterClient, plane: Plane) -> AsyncIterator[Site]:
+    made = Site(server, plane.kubeconfig)
     yield made
     await made.end()
 
 
 async def local_pods(site: Site) -> dict[str, Object]:
-    """Return the pods at home, by name."""
     found = (await site.cluster.list(Selection(keys.POD, Object, site.home))).items
     return {key.name: pod for key, pod in found.items()}
 
 
-def is_ready(pod: Object) -> bool:
-    return named_condition(pod.get("status") or {}, "Ready").get("status") == "True"
-
-
 async def until(holds: Callable[[dict[str, Object]], bool], site: Site) -> dict[str, Object]:
-    """Return the pods at home once they are so."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds(pods := await local_pods(site)):  # noqa: ASYNC110  # a process is waited for
             await asyncio.sleep(0.1)
@@ -116,7 +103,7 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
     async with milan.running():
         await site.start()
         made = await asyncio.gather(*(site.bind(f"web-{number}") for number in range(PODS)))
-        await eventually(lambda: half_there(milan))
+        await until_so(lambda: half_there(milan))
         await site.kill(signal.SIGKILL)
         began = time.monotonic()
         await site.start()
@@ -130,8 +117,8 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
 
         await site.kill(signal.SIGKILL)
         again = milan.births[objects.uid(pods[ANEW])]
-        await lose_remotely(site, ANEW)
-        await eventually(lambda: are_two(again))
+        await remove(site.cluster, keys.POD, Key(site.twin, ANEW), grace_s=0)
+        await until_so(lambda: are_two(again))
         await asyncio.to_thread(log.settled, plane.api)
         began = time.monotonic()
         await site.start()
@@ -151,7 +138,7 @@ async def test_killed_amid_a_burst_and_at_rest_it_doubles_and_writes_nothing(
         await asyncio.to_thread(log.settled, plane.api)
         began = time.monotonic()
         await site.start()
-        await eventually(lambda: away.is_caught_up(site, milan))
+        await until_so(lambda: away.is_caught_up(site, milan))
         took_s = time.monotonic() - began
         calls = await asyncio.to_thread(log.settled, plane.api)
         costs = Counter(
@@ -174,7 +161,6 @@ class Away:
         self.made = [f"new-{number}" for number in range(len(self.deleted))]
 
     async def change(self, site: Site) -> None:
-        """Label, restart, delete and bind pods."""
         cluster, labels = site.cluster, {"metadata": {"labels": {"tier": "front"}}}
         status, pods = worlds.running(restarts=1), await local_pods(site)
         await some_at_once(
@@ -193,7 +179,6 @@ class Away:
         )
 
     async def is_caught_up(self, site: Site, milan: Milan) -> bool:
-        """Return whether all of it is true on the other side."""
         here = await local_pods(site)
         there = {key.name: pod for key, pod in milan.pods.items().items()}
         return (
@@ -205,14 +190,6 @@ class Away:
 
 
 ANEW = "web-0"
-
-
-async def lose_remotely(site: Site, name: str) -> None:
-    """Delete a Pod by hand on the provider."""
-    key = Key(site.twin, name)
-    pod = await site.cluster.get_live(keys.POD, key)
-    assert pod
-    await site.cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
 
 
 async def are_two(births: set[str]) -> bool:
@@ -229,7 +206,7 @@ async def half_there(milan: Milan) -> bool:
 # Killed at each write -----------------------------------------------------------------------------
 
 
-class Life:
+class KilledLife:
     """A pod whose kubelet is killed while it lives, and started again."""
 
     def __init__(self, site: Site, milan: Milan, toll: Toll) -> None:
@@ -237,7 +214,6 @@ class Life:
         self.key, self.twin = Key(site.home, "web"), Key(site.twin, "web")
 
     async def until(self, phase: str, holds: Callable[[], Awaitable[bool]]) -> None:
-        """Start the process whenever it was killed, until it ``holds`` after a kill, and stays."""
         left = CALM_LOOKS
         async with asyncio.timeout(PATIENCE_S):
             while left:
@@ -291,10 +267,10 @@ async def test_killed_at_its_writes_it_loses_and_doubles_nothing_of_a_life(
         milan = Milan(site.cluster, site.twin)
         async with milan.running():
             await site.start()
-            await eventually(lambda: asked_again(toll))
+            await until_so(lambda: asked_again(toll))
             assert site.process
             assert site.process.returncode is None, "a refusal at its start ended it"
-            await lives(Life(site, milan, toll))
+            await live_on(KilledLife(site, milan, toll))
         await site.end()
 
 
@@ -302,7 +278,7 @@ async def asked_again(toll: Toll) -> bool:
     return toll.versions > 1
 
 
-async def lives(life: Life) -> None:
+async def live_on(life: KilledLife) -> None:
     """Create, change, delete, create again, evict, create again, unoffload."""
     site, cluster, births, toll = life.site, life.site.cluster, life.milan.births, life.toll
     toll.phase = "create"
@@ -336,27 +312,27 @@ async def lives(life: Life) -> None:
 
 
 async def test_of_two_replicas_only_the_one_that_leads_writes(
-    site: Site, plane: Plane, real: ClusterClient, tmp_path: Path
+    site: Site, plane: Plane, server: ClusterClient, tmp_path: Path
 ) -> None:
-    other = Site(real, tmp_path / "b", site.name, replica=1)
+    other = Site(server, tmp_path / "b", site.name, replica=1)
     site.kubeconfig = tmp_path / "a"
     users = [f"{site.name}-a", f"{site.name}-b"]
     for one, user in zip((site, other), users, strict=True):
-        one.kubeconfig.write_text(identity(plane, user))
+        one.kubeconfig.write_text(kubeconfig_as(plane, user))
     await site.prepare()
     await other.lead_to_provider()
-    milan, log = Milan(real, site.twin), audit.Log(plane.audit_log)
+    milan, log = Milan(server, site.twin), audit.Log(plane.audit_log)
     try:
         async with milan.running():
             await site.start()
-            await eventually(lambda: leads(site))
+            await until_so(lambda: leads(site))
             await other.start()
             await asyncio.gather(*(site.bind(f"web-{number}") for number in range(3)))
             await until(all_ready(3), site)
             assert site.process
             site.process.send_signal(signal.SIGSTOP)
             await asyncio.gather(*(site.bind(f"more-{number}") for number in range(3)))
-            await eventually(lambda: leads(other))
+            await until_so(lambda: leads(other))
             site.process.send_signal(signal.SIGCONT)
             await until(all_ready(6), site)
             await site.bind("last")
@@ -365,16 +341,15 @@ async def test_of_two_replicas_only_the_one_that_leads_writes(
     finally:
         await other.end()
 
-    lease = await real.get_live(keys.LEASE, Key(site.tenant, site.name))
-    assert lease
-    by = [call.user for call in sorted(writes, key=at) if call.resource in PARTS]
+    lease = await existing(server, keys.LEASE, Key(site.tenant, site.name))
+    by = [call.user for call in sorted(writes, key=received_at) if call.resource in PARTS]
     terms = [user for user, _ in itertools.groupby(by)]
     assert terms[:2] == users
     assert len(terms) <= lease["spec"]["leaseTransitions"] + 1, "somebody wrote who did not lead"
     assert {len(uids) for uids in milan.births.values()} == {1}
 
 
-def at(call: Call) -> str:
+def received_at(call: Call) -> str:
     return call.received
 
 

@@ -28,6 +28,7 @@ from tests.factories import pod
 from tests.fakes import FakeCluster
 from tests.kubelet.rigs import DAY, Rig, now
 from tests.kubelet.worlds import NODE, NOW, TWIN, WEB, Namespaces
+from tests.world import existing, holds
 
 LOGS = "/containerLogs/shop/web/main"
 
@@ -104,8 +105,7 @@ LARGE: Final = [{"name": f"SETTING_{number}", "value": "x" * 90} for number in r
 async def grow(rig: Rig) -> Object:
     """Let the pod have more than a cache keeps."""
     listed = [{"name": "main", "image": "nginx", "env": LARGE}]
-    pod = await rig.local.get(keys.POD, WEB)
-    assert pod
+    pod = await existing(rig.local, keys.POD, WEB)
     large = {**pod, "spec": {**pod["spec"], "containers": listed}}
     await rig.local.delete(keys.POD, WEB, uid=objects.uid(pod), grace_s=0)
     made = await rig.local.create(keys.POD, large)
@@ -339,15 +339,11 @@ async def test_a_clock_that_is_wrong_while_it_is_issued_leaves_no_certificate_to
     while since < 12 * HOUR:
         signing.at(since, off if since < HOUR else dt.timedelta())
         again_s = await signing.reconcile()
-        assert not signing.installed or holds(signing.installed[-1], NOW + since)
+        assert not signing.installed or holds(signing.installed[-1].certificate, NOW + since)
         if len(signing.requests()) > len(signing.installed):
             await signing.sign()
         since += dt.timedelta(seconds=again_s)
         assert len(signing.requests()) <= 12 / 4 + 2 + 3, "at most three while the clock is wrong"
-
-
-def holds(pair: pki.Keypair, now: dt.datetime) -> bool:
-    return pki.started(pair.certificate) <= now < pki.expiry(pair.certificate)
 
 
 async def test_a_certificate_that_ended_while_its_signer_was_away_is_renewed_by_the_next() -> None:
@@ -357,14 +353,16 @@ async def test_a_certificate_that_ended_while_its_signer_was_away_is_renewed_by_
     while since < 2 * DAY:
         signing.at(since, dt.timedelta())
         since += dt.timedelta(seconds=await signing.reconcile())
-    assert [holds(one, signing.now) for one in signing.installed] == [False], "served on"
+    assert [holds(one.certificate, signing.now) for one in signing.installed] == [False], (
+        "served on"
+    )
     assert len(signing.requests()) <= 10, "one that nobody answers is made again in four hours"
 
     signing.ca = pki.new_ca("next", now=signing.now, lifetime=10 * DAY)
     await signing.sign()
     await signing.reconcile()
 
-    assert holds(signing.installed[-1], signing.now)
+    assert holds(signing.installed[-1].certificate, signing.now)
     assert pki.is_signed_by(signing.installed[-1].certificate, signing.ca.certificate)
 
 
@@ -402,7 +400,7 @@ async def test_a_denied_request_is_made_again_later() -> None:
 
 
 async def test_half_open_and_slow_connections_keep_nobody_out(rig: Rig) -> None:
-    async with flood.held(rig.server.port):
+    async with flood.held_connections(rig.server.port):
         assert await rig.get(LOGS) == (200, "one\ntwo\n")
 
 

@@ -8,7 +8,7 @@ import pytest
 from apis import apply, keys, podaffinity, podfields
 from apis.objects import Object
 from apis.offloading import OffloadingPatch
-from apis.providerpolicy import PodPolicy
+from apis.providerpolicy import AllowedPodFields, ProviderPolicy
 from kubelet.pods import shadowpod
 from kubelet.pods.shadowpod import Options
 from tests import factories
@@ -26,7 +26,7 @@ DOWNWARD: Object = {"downwardAPI": {"items": []}}
 PROJECTED = {"name": "kube-api-access-x", "projected": {"sources": [TOKEN, ROOT_CA, DOWNWARD]}}
 
 
-def forged(
+def forged_pod(
     spec: Object | None = None,
     annotations: dict[str, str] | None = None,
     labels: dict[str, str] | None = None,
@@ -43,28 +43,9 @@ def forged(
     return made
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("activeDeadlineSeconds", 5),
-        ("dnsConfig", {"nameservers": ["1.1.1.1"]}),
-        ("dnsPolicy", "None"),
-        ("enableServiceLinks", False),
-        ("hostAliases", [{"ip": "1.1.1.1", "hostnames": ["a"]}]),
-        ("hostname", "web"),
-        ("imagePullSecrets", [{"name": "pull"}]),
-        ("restartPolicy", "Never"),
-        ("securityContext", {"runAsUser": 1}),
-        ("setHostnameAsFQDN", True),
-        ("shareProcessNamespace", True),
-        ("subdomain", "sub"),
-        ("terminationGracePeriodSeconds", 5),
-        ("topologySpreadConstraints", [{"maxSkew": 1}]),
-        ("initContainers", [{"name": "init", "image": "x", "restartPolicy": "Always"}]),
-    ],
-)
+@factories.cases("field, value")
 def test_copied(field: str, value: object) -> None:
-    assert forged({field: value})[field] == value
+    assert forged_pod({field: value})[field] == value
 
 
 @pytest.mark.parametrize(
@@ -78,16 +59,16 @@ def test_copied(field: str, value: object) -> None:
     ],
 )  # fmt: skip
 def test_dropped(field: str) -> None:
-    assert field not in forged({field: {"some": "value"}})
+    assert field not in forged_pod({field: {"some": "value"}})
 
 
 @pytest.mark.parametrize("field", ["hostNetwork", "hostPID", "hostIPC"])
 def test_forced_false(field: str) -> None:
-    assert forged({field: True})[field] is False
+    assert forged_pod({field: True})[field] is False
 
 
 def test_tokens_of_the_consumer_stay_and_its_root_ca_is_renamed() -> None:
-    made = forged(
+    made = forged_pod(
         {"volumes": [PROJECTED, {"name": "own", "configMap": {"name": "kube-root-ca.crt"}}]}
     )
 
@@ -97,37 +78,7 @@ def test_tokens_of_the_consumer_stay_and_its_root_ca_is_renamed() -> None:
     assert made["automountServiceAccountToken"] is False
 
 
-VOLUMES: dict[str, Object] = {
-    "awsElasticBlockStore": {"volumeID": "v"},
-    "azureDisk": {"diskName": "d", "diskURI": "u"},
-    "azureFile": {"secretName": "s", "shareName": "a"},
-    "cephfs": {"monitors": ["m"]},
-    "cinder": {"volumeID": "v"},
-    "configMap": {"name": "settings", "optional": True, "defaultMode": 256},
-    "csi": {"driver": "d.example", "volumeAttributes": {"a": "b"}},
-    "downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]},
-    "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"},
-    "ephemeral": {"volumeClaimTemplate": {"spec": {"storageClassName": "fast"}}},
-    "fc": {"wwids": ["w"]},
-    "flexVolume": {"driver": "d"},
-    "flocker": {"datasetName": "d"},
-    "gcePersistentDisk": {"pdName": "p"},
-    "gitRepo": {"repository": "r"},
-    "glusterfs": {"endpoints": "e", "path": "p"},
-    "hostPath": {"path": "/"},
-    "image": {"reference": "quay.io/a/b:c", "pullPolicy": "Always"},
-    "iscsi": {"targetPortal": "t", "iqn": "i", "lun": 0},
-    "nfs": {"server": "s", "path": "/"},
-    "persistentVolumeClaim": {"claimName": "c", "readOnly": True},
-    "photonPersistentDisk": {"pdID": "p"},
-    "portworxVolume": {"volumeID": "v"},
-    "quobyte": {"registry": "r", "volume": "v"},
-    "rbd": {"monitors": ["m"], "image": "i"},
-    "scaleIO": {"gateway": "g", "system": "s", "secretRef": {"name": "n"}},
-    "secret": {"secretName": "keys", "items": [{"key": "a", "path": "b"}]},
-    "storageos": {"volumeName": "v"},
-    "vsphereVolume": {"volumePath": "p"},
-}
+VOLUMES: dict[str, Object] = factories.table("kubelet")["shadowpod"]["volumes"]
 """One of each kind but ``projected``. Source: Kubernetes API reference, Volume."""
 USUAL = (
     "configMap", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "secret",
@@ -140,15 +91,16 @@ NOT_IN_RESTRICTED = frozenset(VOLUMES) - {*USUAL, "csi"}
 @pytest.mark.parametrize("kind", VOLUMES)
 def test_a_volume_of_each_kind_is_kept_and_the_provider_says_whether_it_may_be(kind: str) -> None:
     volume = {"name": "v", kind: VOLUMES[kind]}
-    made = forged({"volumes": [volume]})
+    made = forged_pod({"volumes": [volume]})
     assert made["volumes"] == [volume]
-    plain = forged()
+    plain = forged_pod()
     everything = frozenset(VOLUMES)
+    opened = AllowedPodFields(volume_types=everything)
     for policy, kinds in (
-        (PodPolicy(), everything - {*USUAL}),
-        (PodPolicy(volume_types=everything), NOT_OPENED),
-        (PodPolicy(level="restricted", volume_types=everything), NOT_IN_RESTRICTED),
-        (PodPolicy(level="privileged"), ("gitRepo",)),
+        (ProviderPolicy(), everything - {*USUAL}),
+        (ProviderPolicy(allowed=opened), NOT_OPENED),
+        (ProviderPolicy(pod_security_level="restricted", allowed=opened), NOT_IN_RESTRICTED),
+        (ProviderPolicy(pod_security_level="privileged"), ("gitRepo",)),
     ):
         more = {*podfields.complaints(made, policy)} - {*podfields.complaints(plain, policy)}
         assert bool(more) == (kind in kinds), policy
@@ -168,10 +120,10 @@ SOURCES: dict[str, tuple[Object, bool]] = {
 def test_of_a_projected_volume_all_but_tokens_is_kept(kind: str) -> None:
     source, is_kept = SOURCES[kind]
     volume = {"name": "v", "projected": {"sources": [{kind: source}], "defaultMode": 420}}
-    made = forged({"volumes": [volume]})
+    made = forged_pod({"volumes": [volume]})
     sources = [{kind: source}] if is_kept else []
     assert made["volumes"] == [{"name": "v", "projected": {"sources": sources, "defaultMode": 420}}]
-    told = "".join(podfields.complaints(made, PodPolicy(level="privileged")))
+    told = "".join(podfields.complaints(made, ProviderPolicy(pod_security_level="privileged")))
     assert (kind in told) is (kind == "podCertificate"), "it would be of the provider's signers"
 
 
@@ -180,7 +132,7 @@ def test_mode_remote_keeps_the_service_account(asked: str | None, expected: str)
     annotations = {keys.API_SERVER_SUPPORT: "remote"}
     annotations |= {keys.REMOTE_SERVICE_ACCOUNT_NAME: asked} if asked else {}
 
-    made = forged({"serviceAccountName": "robot", "volumes": [PROJECTED]}, annotations)
+    made = forged_pod({"serviceAccountName": "robot", "volumes": [PROJECTED]}, annotations)
 
     assert made["serviceAccountName"] == expected
     assert made["automountServiceAccountToken"] is True
@@ -189,7 +141,7 @@ def test_mode_remote_keeps_the_service_account(asked: str | None, expected: str)
 
 def test_the_toleration_of_virtual_nodes_stays_here() -> None:
     asked = {"tolerations": [TOLERATION, OTHER]}
-    made = forged(asked, tolerations=(DEDICATED,), granted=None)
+    made = forged_pod(asked, tolerations=(DEDICATED,), granted=None)
     assert made["tolerations"] == [OTHER, DEDICATED]
 
 
@@ -220,27 +172,17 @@ def test_tolerations_are_sent_as_far_as_the_provider_takes_them(
 ) -> None:
     """Likewise those of the virtual node's patch; a provider that says nothing gets them all."""
     sent = [asked] if is_sent else None
-    told = podfields.complaints({"tolerations": [asked]}, PodPolicy(tolerations=granted))
+    told = podfields.complaints(
+        {"tolerations": [asked]}, ProviderPolicy(allowed=AllowedPodFields(tolerations=granted))
+    )
 
-    assert forged({"tolerations": [asked]}, granted=granted).get("tolerations") == sent
-    assert forged(tolerations=(asked,), granted=granted).get("tolerations") == sent
+    assert forged_pod({"tolerations": [asked]}, granted=granted).get("tolerations") == sent
+    assert forged_pod(tolerations=(asked,), granted=granted).get("tolerations") == sent
     assert bool([*told]) is not is_sent
-    assert forged({"tolerations": [asked]}, granted=None)["tolerations"] == [asked]
+    assert forged_pod({"tolerations": [asked]}, granted=None)["tolerations"] == [asked]
 
 
-@pytest.mark.parametrize(
-    ("name", "amount", "is_sent"),
-    [
-        ("nvidia.com/gpu", "1", True),
-        ("nvidia.com/gpu", 2, True),
-        ("nvidia.com/gpu", "0", False),
-        ("nvidia.com/gpu", "none", False),
-        ("amd.com/gpu", "1", False),
-        ("node-role.kubernetes.io/control-plane", "1", False),
-        (keys.VIRTUAL_NODE_TAINT, "1", False),
-        ("dedicated", "1", False),
-    ],
-)
+@factories.cases("name, amount, is_sent")
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_a_taint_called_like_a_resource_that_is_asked_for_is_tolerated(
     field: str, name: str, amount: Any, *, is_sent: bool
@@ -250,38 +192,28 @@ def test_a_taint_called_like_a_resource_that_is_asked_for_is_tolerated(
     container = {"name": "a", "resources": {"limits": {name: amount}}}
     local = {field: [container], "tolerations": [{**GPU, "key": key}]}
 
-    assert ("tolerations" in forged(local)) is is_sent
-    assert bool([*podfields.complaints(local, PodPolicy())]) is not is_sent
+    assert ("tolerations" in forged_pod(local)) is is_sent
+    assert bool([*podfields.complaints(local, ProviderPolicy())]) is not is_sent
 
 
 def test_the_offloading_patch_places() -> None:
     term: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
-    made = forged(node_selector={"zone": "a"}, node_affinity=term)
+    made = forged_pod(node_selector={"zone": "a"}, node_affinity=term)
     assert made["nodeSelector"] == {"zone": "a"}
     assert made["affinity"] == {"nodeAffinity": term}
 
 
 def test_a_preset_takes_nothing_of_the_offloading_patch_away() -> None:
     term: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
-    made = forged(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, node_affinity=term)
+    made = forged_pod(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, node_affinity=term)
     assert made["affinity"]["nodeAffinity"] == term
     assert made["affinity"]["podAntiAffinity"]
 
 
-@pytest.mark.parametrize(
-    ("annotation", "own", "offered", "expected"),
-    [
-        ("", "", "", None),
-        ("", "liqo", "", None),
-        ("", "liqo", "liqo", None),
-        ("", "gvisor", "kata", "gvisor"),
-        ("", "liqo", "kata", "kata"),
-        ("nvidia", "gvisor", "kata", "nvidia"),
-    ],
-)
+@factories.cases("annotation, own, offered, expected")
 def test_runtime_class(annotation: str, own: str, offered: str, expected: str | None) -> None:
     annotations = {keys.REMOTE_RUNTIME_CLASS_NAME: annotation} if annotation else {}
-    made = forged({"runtimeClassName": own} if own else {}, annotations, runtime_class=offered)
+    made = forged_pod({"runtimeClassName": own} if own else {}, annotations, runtime_class=offered)
     assert made.get("runtimeClassName") == expected
 
 
@@ -293,8 +225,8 @@ def test_anti_affinity_soft_and_hard() -> None:
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchLabels": {"app": "web", "tier": "x"}},
     }
-    soft = forged(annotations={keys.ANTI_AFFINITY_PRESET: "soft"}, labels=LABELS)
-    hard = forged(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, labels=LABELS)
+    soft = forged_pod(annotations={keys.ANTI_AFFINITY_PRESET: "soft"}, labels=LABELS)
+    hard = forged_pod(annotations={keys.ANTI_AFFINITY_PRESET: "hard"}, labels=LABELS)
     assert soft["affinity"]["podAntiAffinity"] == {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]
     }
@@ -305,12 +237,12 @@ def test_anti_affinity_soft_and_hard() -> None:
 
 def test_anti_affinity_by_listed_labels_and_propagated() -> None:
     listed = {keys.ANTI_AFFINITY_PRESET: "hard", keys.ANTI_AFFINITY_LABELS: "app, other"}
-    made = forged(annotations=listed, labels=LABELS)
+    made = forged_pod(annotations=listed, labels=LABELS)
     term = made["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
     assert term["labelSelector"] == {"matchLabels": {"app": "web"}}
 
     own = {"podAntiAffinity": {"x": 1}, "nodeAffinity": {"y": 1}}
-    made = forged({"affinity": own}, {keys.ANTI_AFFINITY_PRESET: "propagate"})
+    made = forged_pod({"affinity": own}, {keys.ANTI_AFFINITY_PRESET: "propagate"})
     assert made["affinity"] == {"podAntiAffinity": {"x": 1}}
 
 
@@ -372,7 +304,7 @@ def test_what_is_not_reflected_is_not_sent() -> None:
     assert made["metadata"]["annotations"].pop(keys.APPLIED_META)
     assert made["metadata"]["annotations"] == {"note": "x", keys.LOCAL_POD_UID: "1"}
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("shop-rome", "web")
-    assert shadowpod.changes(made, pod, PAIR, Options("milan", patch)) == {}
+    assert shadowpod.changes(made, pod, PAIR, Options("milan", patch)) == ({}, None)
 
 
 SAID: Final = {"prometheus.io/scrape": "true", "team.example.org/owner": "shop", "note": "x"}
@@ -421,21 +353,12 @@ def test_what_the_webhook_noted_stays_at_home() -> None:
 
 # What an API server at home wrote into the pod ----------------------------------------------------
 
-HASH = {"key": "pod-template-hash", "operator": "In", "values": ["7"]}
-
 
 def spread(**more: Any) -> Object:
     return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **more}
 
 
-@pytest.mark.parametrize(
-    ("asked", "selector", "sent"),
-    [
-        (["pod-template-hash"], {"matchExpressions": [HASH]}, None),
-        (["pod-template-hash"], {"matchLabels": {"app": "web"}}, ["pod-template-hash"]),
-        (["app", "pod-template-hash"], {"matchExpressions": [HASH]}, ["app"]),
-    ],
-)
+@factories.cases("asked, selector, sent")
 def test_no_label_is_selected_by_two_fields(
     asked: list[str], selector: Object, sent: list[str] | None
 ) -> None:
@@ -448,7 +371,7 @@ def test_no_label_is_selected_by_two_fields(
         ],
     }
 
-    made = forged(
+    made = forged_pod(
         {
             "topologySpreadConstraints": [spread(labelSelector=selector, matchLabelKeys=asked)],
             "affinity": {"podAntiAffinity": anti},
@@ -470,6 +393,36 @@ def test_ports_of_a_node_are_asked_for_by_who_asked_for_them(is_shared: bool) ->
     port = {"containerPort": 80, "hostPort": 80}
     container = {"name": "main", "image": "x", "ports": [port]}
 
-    made = forged({"hostNetwork": is_shared, "containers": [container]})
+    made = forged_pod({"hostNetwork": is_shared, "containers": [container]})
 
     assert made["containers"][0]["ports"] == [{"containerPort": 80} if is_shared else port]
+
+
+# Annotations that steer the remote side ask for no more than the provider's policy allows.
+# What the virtual kubelet forges of a pod is held to what the provider's webhook lets in.
+# Source: docs/parity.md SEC-D7; § 0.4, 2.2, 3.8, 5.5.3.
+
+
+def refused(annotations: dict[str, str], allowed: dict[str, Any] | None, **spec: Any) -> list[str]:
+    """Return what a provider that allows ``allowed`` says to what becomes of such a pod."""
+    policy = ProviderPolicy.parse(
+        {"metadata": {"name": "rome"}, "spec": {"allowedPodFields": allowed or {}}}
+    )
+    return list(podfields.complaints(forged_pod(spec, annotations), policy))
+
+
+@factories.cases("annotations, field, spec")
+def test_what_an_annotation_asks_for_the_policy_can_refuse(
+    annotations: dict[str, str], field: str, spec: dict[str, Any]
+) -> None:
+    assert refused(annotations, {field: ["another"]}, **spec) != []
+    assert refused(annotations, {field: []}, **spec) != []
+    assert refused(annotations, {field: ["default", "deployer", "admin", "gvisor"]}, **spec) == []
+    assert refused(annotations, None, **spec) == []
+
+
+@factories.cases("annotations")
+def test_what_asks_for_nothing_passes_the_narrowest_policy(annotations: dict[str, str]) -> None:
+    nothing: dict[str, Any] = {"serviceAccountNames": [], "runtimeClassNames": []}
+
+    assert refused(annotations, nothing, serviceAccountName="deployer") == []

@@ -3,7 +3,6 @@
 import copy
 import datetime as dt
 import json
-import os
 import re
 from typing import Any
 
@@ -19,22 +18,22 @@ from apis.offloading import OffloadingPatch
 from kube import client, errors
 from kube.cluster import Cluster
 from kube.untrusted import decode
+from kubelet.pods import apiserver, shadowpod, significance, status
 from kubelet.pods import decide as decisions
-from kubelet.pods import shadowpod, significance, status
 from kubelet.pods.decide import PodSnapshot, decide
 from kubelet.pods.sanitize import LocalContext
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.kubelet import worlds
 from tests.kubelet.lies import RANK, metadata, statuses, twins
-from tests.kubelet.worlds import NOW, condition, container, running
+from tests.kubelet.worlds import NOW, container, pod_condition, running
 
 NAMED = PodNetworks(
     networks=tuple(networks.parse_networks(["10.0.0.0/8", "fd00::/8", "2001:db8::/32"]))
 )
 HOME = LocalContext("10.0.0.9", NOW, addresses=NAMED)
-EXAMPLES = int(os.environ.get("PYLIQO_TEST_STATUSES", "1000"))
-"""The full size: PYLIQO_TEST_STATUSES=50000"""
+EXAMPLES = size_of("PYLIQO_TEST_STATUSES", 1000, 50_000)
 NO_PATCH = OffloadingPatch()
 
 
@@ -69,7 +68,7 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
     pod = local({"phase": before, "qosClass": "BestEffort"})
     pod["metadata"]["generation"] = 3
     snapshot = copy.deepcopy(pod)
-    theirs = seen({**remote(offered), "metadata": about})
+    theirs = decoded({**remote(offered), "metadata": about})
 
     made = status.mirrored(pod, theirs, HOME)
 
@@ -88,7 +87,7 @@ def test_whatever_the_provider_says_is_made_harmless(before: str, offered: Any, 
     assert again == made
 
 
-def seen(twin: Object, kind: Kind = keys.POD) -> Object:
+def decoded(twin: Object, kind: Kind = keys.POD) -> Object:
     """Return what comes in of a twin."""
     return decode.fitted(kind, twin)
 
@@ -96,14 +95,14 @@ def seen(twin: Object, kind: Kind = keys.POD) -> Object:
 @settings(max_examples=EXAMPLES // 4, deadline=None)
 @given(shadow=twins, theirs=twins)
 def test_whatever_the_provider_sends_for_a_pod_it_is_looked_at(shadow: Any, theirs: Any) -> None:
-    shadow, theirs = seen(shadow, keys.SHADOW_POD), seen(theirs)
+    shadow, theirs = decoded(shadow, keys.SHADOW_POD), decoded(theirs)
     pod = local({"phase": "Running"})
 
     decide(PodSnapshot(pod, shadow, theirs, worlds.PAIR, worlds.NODE))
     for said in (decisions.remote_refusal(shadow), decisions.remote_deferral(shadow)):
         assert isinstance(said, str)
-    decisions.is_remade_remotely(shadow, theirs)
-    decisions.is_awaited(pod, shadow, None)
+    for there in (theirs, None):
+        decisions.remote_state(pod, shadow, there, apiserver.NO_API_SERVER, HOME)
     assert status.restarts(pod, theirs) in (0, 1)
     assert all(isinstance(text, str) for text in status.note(pod, theirs).values())
     json.dumps(shadowpod.changes(shadow, pod, worlds.PAIR, shadowpod.Options("n", NO_PATCH)))
@@ -115,22 +114,7 @@ RICH: dict[str, Object] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("asked", "had", "said", "told"),
-    [
-        ({"cpu": "100m"}, {}, "100m", "100m"),
-        ({"cpu": "100m"}, {}, "0.1", "0.1"),
-        ({"cpu": "100m"}, {}, "50m", "50m"),
-        ({"cpu": "100m"}, {}, "101m", None),
-        ({"cpu": "100m"}, {"cpu": "200m"}, "200m", "200m"),
-        ({"cpu": "100m"}, {"cpu": "200m"}, "201m", None),
-        ({"cpu": "100m"}, {}, "-1", None),
-        ({"cpu": "100m"}, {}, "a lot", None),
-        ({"cpu": "100m"}, {}, ["100m"], None),
-        ({"memory": "1Gi"}, {}, "1m", None),
-        ({}, {"cpu": "1"}, "1", None),
-    ],
-)
+@factories.cases("asked, had, said, told")
 def test_an_amount_of_a_container_is_at_most_what_it_asks_for_or_had(
     asked: Object, had: Object, said: object, told: str | None
 ) -> None:
@@ -156,7 +140,7 @@ def test_what_is_allocated_is_at_most_what_is_asked_for() -> None:
         assert made["containerStatuses"][0].get("allocatedResources") == told
 
 
-def told(message: object, count: int = 1) -> str:
+def termination_message(message: object, count: int = 1) -> str:
     """Return what is told of a termination message in a pod of so many containers."""
     names = [f"c{number}" for number in range(count)]
     state = {"terminated": {"exitCode": 0, "message": message}}
@@ -172,14 +156,14 @@ def told(message: object, count: int = 1) -> str:
 def test_a_termination_message_is_data_that_programs_read() -> None:
     result = json.dumps([{"key": f"k{n}", "value": "ä\t"} for n in range(200)], indent=1)
     message = result.replace("\n", "\r\n")[:3600]
-    assert told(message) == message
-    assert len(told("x" * 2**20).encode()) == 4096
-    assert len(told("ä" * 2**20).encode()) == 4096
-    assert len(told("x" * 2**20, count=3).encode()) == 4096
-    assert len(told("x" * 2**20, count=12).encode()) == 1024
-    assert told("a\tb\nc\rd") == "a\tb\nc\rd"
-    assert told("\x1b[2J\x00\u202e") == "\\u001b[2J\\u0000\\u202e"
-    assert told(["x"]) == told(7) == ""
+    assert termination_message(message) == message
+    assert len(termination_message("x" * 2**20).encode()) == 4096
+    assert len(termination_message("ä" * 2**20).encode()) == 4096
+    assert len(termination_message("x" * 2**20, count=3).encode()) == 4096
+    assert len(termination_message("x" * 2**20, count=12).encode()) == 1024
+    assert termination_message("a\tb\nc\rd") == "a\tb\nc\rd"
+    assert termination_message("\x1b[2J\x00\u202e") == "\\u001b[2J\\u0000\\u202e"
+    assert termination_message(["x"]) == termination_message(7) == ""
 
 
 SHAPES: dict[str, Object] = {
@@ -209,12 +193,12 @@ SHAPES: dict[str, Object] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_does_not_fit_its_place_is_absent(shape: str) -> None:
-    had = {"phase": "Running", "conditions": [condition("Ready")]}
+    had = {"phase": "Running", "conditions": [pod_condition("Ready")]}
     pod = local(had)
     pod["metadata"]["generation"] = 1
     offered = {"metadata": {}, **SHAPES[shape]}
 
-    made = status.mirrored(pod, seen(offered), HOME)
+    made = status.mirrored(pod, decoded(offered), HOME)
 
     assert worlds.named_condition(made, "Ready").get("status") != "True"
     assert decisions.remote_refusal(offered) == decisions.remote_deferral(offered) == ""
@@ -306,6 +290,11 @@ def test_where_nobody_named_networks_a_pod_is_ready_and_says_what_to_type() -> N
     assert "--provider-pod-cidr" in found["pyliqo.io/AddressPublished"]["message"]
 
 
+def test_a_phase_that_is_none_is_before_all_others() -> None:
+    made = status.mirrored(local({"phase": "Nonsense"}), remote(running("Pending")), HOME)
+    assert made["phase"] == "Pending"
+
+
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Failed", "Nonsense", None])
 def test_a_final_phase_is_final(phase: object) -> None:
     made = status.mirrored(local({"phase": "Succeeded"}), remote(running(phase)), HOME)  # type: ignore[arg-type]  # also nonsense
@@ -329,42 +318,30 @@ def test_a_container_leaves_its_end_only_where_the_server_lets_it(
 
 
 def test_a_time_of_tomorrow_or_of_long_ago_is_dropped() -> None:
-    late = [condition("Ready") | {"lastTransitionTime": "2027-01-01T00:00:00Z"}]
-    early = [condition("Ready") | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]
+    late = [pod_condition("Ready") | {"lastTransitionTime": "2027-01-01T00:00:00Z"}]
+    early = [pod_condition("Ready") | {"lastTransitionTime": "1970-01-01T00:00:00Z"}]
     for conditions_ in (late, early):
         made = status.mirrored(local(), remote(running(conditions=conditions_)), HOME)
         assert made["conditions"] == [{"type": "Ready", "status": "True"}]
 
 
 def test_unknown_conditions_of_the_provider_stay_there_and_ours_stay_here() -> None:
-    pod = local({"phase": "Running", "conditions": [condition("example.org/Mine")]})
-    offered = running(conditions=[condition("Ready"), condition("example.org/Theirs")])
+    pod = local({"phase": "Running", "conditions": [pod_condition("example.org/Mine")]})
+    offered = running(conditions=[pod_condition("Ready"), pod_condition("example.org/Theirs")])
 
     made = status.mirrored(pod, remote(offered), HOME)
 
     assert [item["type"] for item in made["conditions"]] == ["Ready", "example.org/Mine"]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "sent", "wants", "had", "expected"),
-    [
-        (2, "1", 1, {}, 1),
-        (2, "3", 3, {"observedGeneration": 1}, 3),
-        (1, "3", 3, {"observedGeneration": 1}, 1),
-        (2, "9", 3, {"observedGeneration": 1}, 3),
-        (2, "2", 3, {"observedGeneration": 3}, 3),
-        (2, "soon", 3, {}, None),
-        ("2", "3", 3, {}, None),
-        (2, "3", None, {}, None),
-    ],
-)
+@factories.cases("theirs, sent, wants, had, expected")
 def test_a_condition_says_which_generation_of_the_local_pod_it_is_about(
     theirs: object, sent: str, wants: int | None, had: Object, expected: int | None
 ) -> None:
     """The provider has generation 2 of its pod, made of generation ``sent`` of ours."""
-    pod = local({"phase": "Running", "conditions": [{**condition("Ready"), **had}]})
+    pod = local({"phase": "Running", "conditions": [{**pod_condition("Ready"), **had}]})
     pod["metadata"] |= {} if wants is None else {"generation": wants}
-    offered = remote(running(conditions=[condition("Ready") | {"observedGeneration": theirs}]))
+    offered = remote(running(conditions=[pod_condition("Ready") | {"observedGeneration": theirs}]))
     annotations = {keys.LOCAL_POD_GENERATION: sent}
     offered["metadata"] |= {"generation": 2, "annotations": annotations}
 
@@ -404,8 +381,8 @@ def test_restarts_of_the_provider_are_added() -> None:
         (worlds.waiting("ContainerCreating"), False),
         (worlds.waiting("PodInitializing"), False),
         (worlds.waiting("ImagePullBackOff"), True),
-        ({"phase": "Pending", "conditions": [condition("Initialized")]}, False),
-        ({"phase": "Pending", "conditions": [condition("PodScheduled", "False")]}, True),
+        ({"phase": "Pending", "conditions": [pod_condition("Initialized")]}, False),
+        ({"phase": "Pending", "conditions": [pod_condition("PodScheduled", "False")]}, True),
         ({"phase": "Pending", "reason": "OffloadingBackOff"}, True),
         ({"phase": "Pending", "initContainerStatuses": [container({"running": {}})]}, True),
         (running(), True),
@@ -434,24 +411,7 @@ def test_an_aborted_pod_keeps_what_had_ended() -> None:
 
 # Every field of a status --------------------------------------------------------------------------
 
-NOT_TAKEN = {
-    "PodStatus": {
-        "allocatedResources": "resources of a whole pod are refused",
-        "nodeAllocatableResourceClaimStatuses": "claims are refused",
-        "volumeHealth": "an alpha feature",
-        "extendedResourceClaimStatus": "written by the scheduler here; claims are refused",
-        "nominatedNodeName": "written by the scheduler here",
-        "qosClass": "written by the API server here",
-        "resize": "what conditions say now",
-        "resourceClaimStatuses": "written by a controller here; claims are refused",
-        "resources": "resources of a whole pod are refused",
-    },
-    "ContainerStatus": {
-        "allocatedResourcesStatus": "an alpha feature; it names devices of the provider",
-        "stopSignal": "an alpha feature",
-    },
-    "VolumeMountStatus": {"volumeStatus": "an alpha feature"},
-}
+NOT_TAKEN = factories.table("kubelet")["status"]["not_taken"]
 """What is not the provider's to say. Source: Kubernetes API reference, PodStatus."""
 SINCE_136 = {"nodeAllocatableResourceClaimStatuses", "volumeHealth", "volumeStatus"}
 """Fields that API servers have since Kubernetes 1.36 or 1.37."""
@@ -482,7 +442,7 @@ def full() -> dict[str, Object]:
         "allocatedResources": amounts,
         "resources": {"limits": amounts, "requests": amounts},
         "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True, **RECURSIVE}],
-        "user": {"linux": {"uid": 1, "gid": 1, "supplementalGroups": [1]}},
+        "user": {"linux": {"uid": 1, "gid": 1, "supplementalGroups": [*range(64)]}},
     }
     when = {"lastProbeTime": "2026-01-31T11:00:00Z", "lastTransitionTime": "2026-01-31T11:00:00Z"}
     why = {"reason": "Why", "message": "said", "observedGeneration": 1}
@@ -513,12 +473,14 @@ def test_each_field_of_a_full_status_arrives() -> None:
     pod = factories.pod(spec={name: [main] for name in names}, status={})
     pod["metadata"]["generation"] = 1
     said = full()["PodStatus"]
-    offered = remote(said)
+    offered = remote(copy.deepcopy(said))
     offered["metadata"]["generation"] = 1
+    linux = offered["status"]["containerStatuses"][0]["user"]["linux"]
+    linux["supplementalGroups"].append(64)
 
     made = status.mirrored(pod, offered, HOME)
 
-    assert made == said
+    assert made == said, "of groups the first 64"
 
 
 @pytest.mark.cluster
@@ -536,7 +498,7 @@ async def test_every_field_of_a_status_that_the_api_server_has_was_judged(plane:
 # A container that runs again ---------------------------------------------------------------------
 
 
-def rule(operator: str, *codes: int) -> Object:
+def exit_code_rule(operator: str, *codes: int) -> Object:
     return {"action": "Restart", "exitCodes": {"operator": operator, "values": list(codes)}}
 
 
@@ -555,7 +517,7 @@ AGAIN: list[tuple[str, str, Object, int]] = [
     ("containers", "Always", {"restartPolicy": "OnFailure"}, 0),
     *(
         ("containers", "Never", {"restartPolicy": "Never", "restartPolicyRules": [found]}, code)
-        for found in (rule("In", 3, 4), rule("NotIn", 3, 4))
+        for found in (exit_code_rule("In", 3, 4), exit_code_rule("NotIn", 3, 4))
         for code in (0, 3)
     ),
     ("initContainers", "Never", {"restartPolicy": "Always"}, 0),
@@ -590,7 +552,7 @@ def with_one(row: tuple[str, str, Object, int], name: str, namespace: str = "sho
     return factories.pod(namespace, name, spec=spec)
 
 
-def at(row: tuple[str, str, Object, int], state: Object) -> Object:
+def container_status(row: tuple[str, str, Object, int], state: Object) -> Object:
     """Return the status of a pod whose container is so."""
     field = row[0].removesuffix("s") + "Statuses"
     return {"phase": "Running", field: [{**container(state), "name": "one"}]}
@@ -608,9 +570,9 @@ async def is_let(real: Cluster, key: Key, row: tuple[str, str, Object, int]) -> 
     if later["ephemeralContainers"]:
         await real.patch(keys.POD, key, {"spec": later}, subresource="ephemeralcontainers")
     over = {"terminated": {"exitCode": row[3], **ENDED_AT}}
-    await real.patch_status(keys.POD, key, at(row, over))
+    await real.patch_status(keys.POD, key, container_status(row, over))
     try:
-        await real.patch_status(keys.POD, key, at(row, RUNS))
+        await real.patch_status(keys.POD, key, container_status(row, RUNS))
     except errors.InvalidError as error:
         if "non-terminated state" not in str(error):
             raise
@@ -621,7 +583,7 @@ async def is_let(real: Cluster, key: Key, row: tuple[str, str, Object, int]) -> 
 def is_told_to_run(row: tuple[str, str, Object, int]) -> bool:
     """Whether a local pod is told that a container runs that has ended."""
     over = {"terminated": {"exitCode": row[3], **ENDED_AT}}
-    pod = {**with_one(row, "web"), "status": at(row, over)}
-    made = status.mirrored(pod, remote(at(row, RUNS)), HOME)
+    pod = {**with_one(row, "web"), "status": container_status(row, over)}
+    made = status.mirrored(pod, remote(container_status(row, RUNS)), HOME)
     (one,) = made[row[0].removesuffix("s") + "Statuses"]
     return "running" in one["state"]

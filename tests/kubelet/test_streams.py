@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import hashlib
-import os
 import secrets
 import socket
 import time
@@ -17,9 +16,11 @@ from certs import listener
 from kube import credentials, errors
 from kube.credentials import Access
 from kubelet.api import streams, tunnel
+from tests.conftest import size_of
 from tests.kubelet import rigs
 from tests.kubelet.rigs import Rig
 from tests.kubelet.streams import EXEC, HEAD, SPDY, opened, tasks
+from tests.world import descriptors
 
 WEBSOCKET = {
     "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
@@ -43,9 +44,8 @@ NOT_PASSED_ON = {
     "Sec-WebSocket-Extensions": "permessage-deflate",
 }
 
-SHAPES = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
-UNREAD_S = float(os.environ.get("PYLIQO_TEST_UNREAD_S", "0.2"))
-"""The full size, more than any limit of TCP's that was ever set: PYLIQO_TEST_UNREAD_S=90"""
+SHAPES = size_of("PYLIQO_TEST_SHAPES", 300, 10_000)
+UNREAD_S = size_of("PYLIQO_TEST_UNREAD_S", 0.2, 90.0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_a_process_that_reads_late_is_waited_for() -> None:
 
     there = await asyncio.start_server(provider, "127.0.0.1", 0)
     port = there.sockets[0].getsockname()[1]
-    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, writer):
+    async with there, rigs.kubelet_api(port) as rig, opened(rig, EXEC, SPDY) as (reader, writer):
         await reader.readexactly(len(HEAD))
         writer.write(sent)
         async with asyncio.timeout(300 + UNREAD_S):
@@ -241,7 +241,7 @@ async def test_a_head_that_nobody_reads_is_a_refusal(answer: bytes) -> None:
 
     there = await asyncio.start_server(provider, "127.0.0.1", 0)
     port = there.sockets[0].getsockname()[1]
-    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
+    async with there, rigs.kubelet_api(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
         assert len(await reader.readline()) < 2**11
 
@@ -269,7 +269,6 @@ answers = st.builds(
 @settings(max_examples=SHAPES // 30, deadline=None)
 @given(said=st.lists(answers, min_size=10, max_size=10))
 def test_whatever_a_provider_answers_is_an_upgrade_or_a_refusal(said: list[bytes]) -> None:
-    """``PYLIQO_TEST_SHAPES=10000`` is the full size."""
     asyncio.run(_dialled(said))
 
 
@@ -319,7 +318,7 @@ async def test_why_the_provider_does_not_answer_is_told(
 
     there = await asyncio.start_server(provider, "127.0.0.1", 0)
     port = there.sockets[0].getsockname()[1]
-    async with there, rigs.running(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
+    async with there, rigs.kubelet_api(port) as rig, opened(rig, EXEC, SPDY) as (reader, _):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 502 ")
         text = (await reader.readline()).decode()
     assert text.startswith("the provider does not answer: POST http://127.0.0.1:")
@@ -346,7 +345,7 @@ async def test_an_end_on_either_side_is_an_end_on_both(rig: Rig) -> None:
 
 
 async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
-    tasks_before, files_before = await rig.apart.run(tasks()), files()
+    tasks_before, files_before = await rig.apart.run(tasks()), descriptors()
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(50):
             reader, _ = await stack.enter_async_context(opened(rig, EXEC, SPDY))
@@ -355,13 +354,8 @@ async def test_streams_that_ended_leave_nothing_behind(rig: Rig) -> None:
     async with asyncio.timeout(300):
         for stream in rig.streams:
             await stream.lost.wait()
-        while await rig.apart.run(tasks()) > tasks_before or files() > files_before:
+        while await rig.apart.run(tasks()) > tasks_before or descriptors() > files_before:
             pass
-
-
-def files() -> int:
-    """Return how many files, sockets among them, this process has open: of all who take part."""
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_an_idle_stream_ends_with_the_server(rig: Rig) -> None:
@@ -386,7 +380,7 @@ async def test_without_an_upgrade_there_is_no_stream(rig: Rig) -> None:
 
 
 async def test_who_says_nothing_is_shown_the_door() -> None:
-    async with rigs.running(silent_s=1.0) as rig, contextlib.AsyncExitStack() as stack:
+    async with rigs.kubelet_api(silent_s=1.0) as rig, contextlib.AsyncExitStack() as stack:
         silent = [
             await asyncio.open_connection(
                 "127.0.0.1", rig.server.port, ssl=rig.context(None), server_hostname="127.0.0.1"

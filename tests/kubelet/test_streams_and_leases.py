@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -20,12 +19,13 @@ from certs import pki
 from kube import clock
 from kube.controller import Runner
 from kubelet.node import LeaseReconciler
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
 from tests.kubelet import rigs
 from tests.kubelet.rigs import DAY, Rig, now
 
-STREAMS = int(os.environ.get("PYLIQO_TEST_STREAMS", "20"))
-SECONDS = float(os.environ.get("PYLIQO_TEST_STREAM_S", "6"))
+STREAMS = size_of("PYLIQO_TEST_STREAMS", 20, 200)
+SECONDS = size_of("PYLIQO_TEST_STREAM_S", 6.0, 30.0)
 RATE = 10_000_000
 LEASE_S = 4
 LATE_S = 2.0
@@ -71,7 +71,7 @@ async def load() -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-async def said(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def line_of(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout
     async with asyncio.timeout(SECONDS + 120):
         line = await process.stdout.readline()
@@ -79,7 +79,7 @@ async def said(process: asyncio.subprocess.Process) -> dict[str, Any]:
     return answer
 
 
-async def told(process: asyncio.subprocess.Process, rig: Rig, folder: Path) -> None:
+async def hand_over_identity(process: asyncio.subprocess.Process, rig: Rig, folder: Path) -> None:
     assert process.stdin
     identity = folder / "identity.pem"
     identity.touch(mode=0o600)
@@ -105,12 +105,12 @@ async def test_streams_make_no_lease_late(tmp_path: Path) -> None:
     runner.enqueue(Key("", "milan"))
     cpu_s = time.process_time()
     async with load() as process:
-        port = (await said(process))["port"]
-        async with rigs.running(port) as rig:
+        port = (await line_of(process))["port"]
+        async with rigs.kubelet_api(port) as rig:
             renewing = asyncio.create_task(runner.run())
             try:
-                await told(process, rig, tmp_path)
-                carried = await said(process)
+                await hand_over_identity(process, rig, tmp_path)
+                carried = await line_of(process)
             finally:
                 renewing.cancel()
                 await asyncio.wait([renewing])

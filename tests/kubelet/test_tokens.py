@@ -17,6 +17,7 @@ from kubelet.pods.apiserver import ApiServer
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.worlds import World, ended, named_condition, running
+from tests.world import existing
 
 TOKEN: Final = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
 OTHER: Final = {"serviceAccountToken": {"path": "vault", "audience": "vault"}}
@@ -45,10 +46,8 @@ def spec(**rest: Any) -> Object:
     return {"serviceAccountName": "robot", "volumes": [VOLUME], **rest}
 
 
-async def secret(world: World) -> Object:
-    found = await world.remote.get(keys.SECRET, SECRET)
-    assert found
-    return found
+async def token_secret(world: World) -> Object:
+    return await existing(world.remote, keys.SECRET, SECRET)
 
 
 async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -> None:
@@ -56,13 +55,12 @@ async def test_tokens_lie_on_the_provider_and_are_mounted_there(served: World) -
     await served.reconcile()
 
     shadow = await served.shadow()
-    assert shadow
     sources = shadow["spec"]["pod"]["volumes"][0]["projected"]["sources"]
     items = [one["secret"] for one in sources if "secret" in one]
     assert [one["name"] for one in items] == ["web-token", "web-token"]
     assert [one["items"][0]["path"] for one in items] == ["token", "namespace"]
     assert sources[1]["configMap"]["name"] == "kube-root-ca.crt.rome"
-    made = await secret(served)
+    made = await token_secret(served)
     assert made["stringData"][items[0]["items"][0]["key"]].startswith("token-of-shop-robot")
     assert made["stringData"]["namespace"] == "shop"
     owner = made["metadata"]["ownerReferences"][0]
@@ -92,7 +90,6 @@ async def test_what_it_reads_of_itself_beside_a_token_holds_at_home(served: Worl
     await served.reconcile(2)
 
     shadow = await served.shadow()
-    assert shadow
     made = shadow["spec"]["pod"]
     read = {one["name"]: one for one in made["containers"][0]["env"]}
     assert read["metadata.uid"] == {"name": "metadata.uid", "value": objects.uid(local)}
@@ -108,16 +105,7 @@ async def test_what_it_reads_of_itself_beside_a_token_holds_at_home(served: Worl
     assert served.writes() == (1, 2), "as without"
 
 
-@pytest.mark.parametrize(
-    ("of_pod", "of_namespace", "is_local"),
-    [
-        ("consumer", "", True),
-        ("", "consumer", True),
-        ("provider", "consumer", False),
-        ("", "", False),
-        ("else", "consumer", True),
-    ],
-)
+@factories.cases("of_pod, of_namespace, is_local")
 async def test_its_namespace_is_the_consumers_if_pod_or_namespace_says_so(
     fake_world: World, of_pod: str, of_namespace: str, *, is_local: bool
 ) -> None:
@@ -133,7 +121,6 @@ async def test_its_namespace_is_the_consumers_if_pod_or_namespace_says_so(
     await fake_world.reconcile(2)
 
     shadow = await fake_world.shadow()
-    assert shadow
     made, noted = shadow["spec"]["pod"], "metadata.annotations['pyliqo.io/local-namespace']"
     value = {"value": "shop"} if is_local else {"valueFrom": reference}
     path = noted if is_local else "metadata.namespace"
@@ -175,7 +162,6 @@ async def test_an_ipv6_address_stands_in_brackets_where_kubernetes_writes_them(
     await served.reconcile()
 
     shadow = await served.shadow()
-    assert shadow
     env = {one["name"]: one["value"] for one in shadow["spec"]["pod"]["containers"][0]["env"]}
     assert env["KUBERNETES_SERVICE_HOST"] == env["KUBERNETES_PORT_443_TCP_ADDR"] == "fd00::1"
     assert env["KUBERNETES_PORT"] == env["KUBERNETES_PORT_443_TCP"] == "tcp://[fd00::1]:443"
@@ -190,7 +176,6 @@ async def test_a_container_says_itself_where_its_api_server_is(served: World) ->
     await served.reconcile()
 
     shadow = await served.shadow()
-    assert shadow
     env = shadow["spec"]["pod"]["containers"][0]["env"]
     assert env[:2] == [own, {"name": "WHO", "value": "robot"}]
     assert [one["name"] for one in env].count("KUBERNETES_SERVICE_HOST") == 1
@@ -205,7 +190,6 @@ async def test_without_a_host_that_all_know_the_api_server_is_found_through_the_
     await served.reconcile()
 
     shadow = await served.shadow()
-    assert shadow
     names = ["kubernetes.default", "kubernetes.default.svc"]
     made = shadow["spec"]["pod"]
     assert made["hostAliases"] == [own, {"ip": "10.70.0.1", "hostnames": names}]
@@ -231,14 +215,14 @@ async def test_each_token_is_asked_for_with_its_audience_and_bound_to_the_pod(
 
     assert [one.get("audiences") for one in asked] == [None, ["vault"]]
     assert {one["boundObjectRef"]["uid"] for one in asked} == {objects.uid(local)}
-    assert len((await secret(served))["stringData"]) == 3
+    assert len((await token_secret(served))["stringData"]) == 3
 
 
 async def test_tokens_are_asked_for_anew_before_they_expire(served: World) -> None:
     assert isinstance(served.local, FakeCluster)
     served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
     await served.offloaded(spec=spec())
-    first = await secret(served)
+    first = await token_secret(served)
     again_s = await served.reconcile()
     assert again_s is not None
     assert 2700 < again_s < 3000
@@ -250,7 +234,7 @@ async def test_tokens_are_asked_for_anew_before_they_expire(served: World) -> No
 
     served.now += dt.timedelta(seconds=again_s + 1)
     await served.reconcile()
-    second = await secret(served)
+    second = await token_secret(served)
     assert first["stringData"] != second["stringData"]
     assert served.local.requests["post", "serviceaccounts"] == 2
 
@@ -304,7 +288,7 @@ async def test_without_a_token_the_pod_runs_all_the_same_and_says_so(served: Wor
     served.local.heal()
     served.now += dt.timedelta(seconds=60)
     await served.reconcile()
-    assert await secret(served)
+    assert await token_secret(served)
     assert served.recorder.told.count(("Normal", "SuccessfulSATokensReflection")) == 1
 
 
@@ -324,14 +308,13 @@ async def test_a_secret_that_went_is_made_anew_with_the_pod_on_the_provider(serv
     served.now = dt.datetime.now(dt.UTC)  # noqa: TID251  # as the fake, which dates tokens
     await served.offloaded(running(), spec=spec())
     await served.reconcile()
-    found, pod = await secret(served), await served.remote_pod()
-    assert pod
+    found, pod = await token_secret(served), await served.remote_pod()
     await served.remote.delete(keys.SECRET, SECRET, uid=objects.uid(found))
     await served.remote.delete(keys.POD, served.twin, uid=objects.uid(pod), grace_s=0)
     await served.run_remotely(running())
     await served.reconcile()
 
-    assert objects.uid(await secret(served)) != objects.uid(found)
+    assert objects.uid(await token_secret(served)) != objects.uid(found)
 
 
 @pytest.mark.parametrize("mode", ["disabled", "remote"])
@@ -349,7 +332,7 @@ async def test_a_secret_of_somebody_else_is_left_alone(served: World) -> None:
 
     await served.offloaded(spec=spec())
 
-    assert await secret(served) == made
+    assert await token_secret(served) == made
     assert ("Warning", "FailedSATokensReflection") in served.recorder.told
 
 
@@ -357,7 +340,6 @@ async def test_a_secret_of_somebody_else_is_left_alone(served: World) -> None:
 
 
 def many(count: int) -> Object:
-    """Return a volume of ``count`` tokens."""
     sources = [
         {"serviceAccountToken": {"path": f"t{n}", "audience": f"a{n}"}} for n in range(count)
     ]
@@ -374,7 +356,7 @@ async def test_a_pod_of_many_tokens_is_refused_and_costs_no_other(served: World)
     assert "10000 sources serviceAccountToken" in said["message"]
     assert "at most 32" in said["message"]
     assert served.local.requests["post", "serviceaccounts"] == 0
-    assert await served.shadow() is None
+    assert not await served.has_shadow()
 
     pod = factories.pod("shop", "other", spec={**spec(), "nodeName": "milan"})
     pod["spec"]["containers"] = factories.pod_spec()["containers"]
@@ -404,7 +386,7 @@ async def test_what_was_issued_is_not_asked_for_again(served: World) -> None:
     for _ in range(12):
         served.now += dt.timedelta(seconds=60)
         await served.reconcile()
-    assert len((await secret(served))["stringData"]) == 33
+    assert len((await token_secret(served))["stringData"]) == 33
     assert served.local.requests["post", "serviceaccounts"] == 32
 
 
@@ -418,18 +400,12 @@ async def test_a_failure_is_tried_again_after_ten_minutes_at_most(served: World)
     for _ in range(11):
         served.now += dt.timedelta(seconds=600)
         await served.reconcile()
-        due = served.reconciler._memories.of(await found(served)).tokens  # noqa: SLF001
+        due = served.reconciler._memories.of(await served.pod()).tokens  # noqa: SLF001
         assert due
         pauses.append(due.at.left_s(served.now, served.seconds()))
 
     assert pauses[:3] == [4, 8, 16]
     assert pauses[-3:] == [600, 600, 600]
-
-
-async def found(world: World) -> Object:
-    pod = await world.pod()
-    assert pod
-    return pod
 
 
 @pytest.mark.parametrize("audience", ["", "vault"])
@@ -455,7 +431,7 @@ async def test_the_tokens_of_a_pod_that_has_ended_go_once(
 ) -> None:
     assert isinstance(served.local, FakeCluster)
     await served.offloaded(spec=spec(restartPolicy="Never"))
-    assert await secret(served)
+    assert await token_secret(served)
     await served.runs(ended("Succeeded", 0))
     await served.reconcile()
     if is_restarted:
@@ -468,7 +444,7 @@ async def test_the_tokens_of_a_pod_that_has_ended_go_once(
     served.now += dt.timedelta(hours=2)
     await served.reconcile(3)
 
-    assert await secret(served) == theirs, "of somebody who came after"
+    assert await token_secret(served) == theirs, "of somebody who came after"
     assert served.local.requests["post", "serviceaccounts"] == asked
 
 
@@ -494,12 +470,11 @@ async def test_a_pod_that_ends_late_has_good_tokens_to_its_end(
     await served.offloaded(running(), spec=spec(terminationGracePeriodSeconds=7200))
     body = {"target": {"kind": "Node", "name": "worker"}, "metadata": {"name": served.twin.name}}
     await served.remote.post(keys.POD, served.twin, "binding", body)
-    first, pod = await secret(served), await served.remote_pod()
-    assert pod
+    first, pod = await token_secret(served), await served.remote_pod()
     await served.delete_locally()
     await served.reconcile()
-    assert await served.shadow() is None
-    kept = await secret(served)
+    assert not await served.has_shadow()
+    kept = await token_secret(served)
     assert objects.uid(kept) == objects.uid(first)
     assert [one["uid"] for one in kept["metadata"]["ownerReferences"]] == [objects.uid(pod)]
     await served.remote.delete(keys.POD, served.twin, uid=objects.uid(pod), grace_s=7200)
@@ -510,7 +485,7 @@ async def test_a_pod_that_ends_late_has_good_tokens_to_its_end(
     served.now += dt.timedelta(minutes=70)
     assert await served.reconcile(), "another look is due"
 
-    second = await secret(served)
+    second = await token_secret(served)
     assert first["stringData"] != second["stringData"]
     owner = second["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["uid"]) == ("Pod", objects.uid(pod))
@@ -530,7 +505,7 @@ async def test_a_provider_that_lets_no_tokens_stay_holds_no_deletion_up(served: 
 
     await served.reconcile()
 
-    assert await served.shadow() is None
+    assert not await served.has_shadow()
 
 
 async def test_the_tokens_of_a_pod_that_ends_soon_cost_no_request_more(served: World) -> None:
@@ -546,7 +521,6 @@ async def test_the_tokens_of_a_pod_that_ends_soon_cost_no_request_more(served: W
 
 
 async def whose(cluster: Cluster, token: str, *audiences: str) -> Object:
-    """Return what the API server says of ``token``."""
     asked = {"token": token, "audiences": list(audiences)}
     review = objects.named(keys.TOKEN_REVIEW, Key("", ""), spec=asked)
     made = await cluster.create(keys.TOKEN_REVIEW, review)
@@ -582,13 +556,11 @@ async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(worl
     await world.local.create(keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, account))
     world.now += dt.timedelta(seconds=60)
     again_s = await world.reconcile()
-    first = await world.remote.get_live(keys.SECRET, where)
-    assert first
+    first = await existing(world.remote, keys.SECRET, where)
     assert again_s
     world.now += dt.timedelta(hours=1)
     await world.reconcile()
-    second = await world.remote.get_live(keys.SECRET, where)
-    assert second
+    second = await existing(world.remote, keys.SECRET, where)
 
     old, new = decoded(first), decoded(second)
     assert objects.uid(first) == objects.uid(second)
@@ -605,7 +577,6 @@ async def test_a_real_api_server_knows_its_tokens_and_they_end_with_the_pod(worl
         assert said["user"]["extra"]["authentication.kubernetes.io/pod-name"] == ["web"]
     assert not (await whose(world.local, new[vault])).get("authenticated"), "of another audience"
     pod = await world.pod()
-    assert pod
     await world.local.delete(keys.POD, world.web, uid=objects.uid(pod), grace_s=0)
     async with asyncio.timeout(300):  # not at once: the API server looks into a cache
         while (await whose(world.local, old[ours])).get("authenticated"):  # noqa: ASYNC110

@@ -16,6 +16,7 @@ from kube import client, clock
 from kube.credentials import Access
 from kube.errors import NotReachableError
 from kubelet.api import tunnel
+from sandbox.controlplane import free_ports
 
 HEAD = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -49,6 +50,8 @@ async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     if f"Proxy-Authorization: Basic {SIGNED_IN}\r\n" not in head:
         writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        with contextlib.suppress(OSError):
+            await reader.read()  # whoever is refused closes the connection
         writer.close()
         return
     asked = head.split()[1]
@@ -91,7 +94,7 @@ async def serving(*, by_tls: bool, proxied_by_tls: bool, user: str = USER) -> As
     context = ssl.create_default_context(cadata=CA.certificate.decode()) if by_tls else None
     async with there, between:
         yield Access(urls[0], context, proxy=urls[1].replace("//", f"//{user}@"))
-        await asyncio.gather(*tasks)
+        await asyncio.wait_for(asyncio.gather(*tasks), 120)
 
 
 async def test_of_a_name_with_a_dead_first_address_the_second_is_connected_to(
@@ -99,8 +102,8 @@ async def test_of_a_name_with_a_dead_first_address_the_second_is_connected_to(
 ) -> None:
     """Of a name with an IPv6 and an IPv4 address one may lead nowhere."""
     loop = asyncio.get_running_loop()
-    there = await asyncio.start_server(echo, "127.0.0.1", 0)
-    port = there.sockets[0].getsockname()[1]
+    port = free_ports(1)[0]  # of both addresses: what the system gives for one may be in use there
+    there = await asyncio.start_server(echo, "127.0.0.1", port)
 
     async def resolved(*_: object, **__: object) -> list[tuple[object, ...]]:
         dead, alive = ("127.0.0.2", port), ("127.0.0.1", port)

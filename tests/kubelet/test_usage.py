@@ -16,7 +16,7 @@ from tests.kubelet.worlds import NOW
 WEB, DB = Key("shop", "web"), Key("shop", "db")
 
 
-def text(web: str = "10", db: str = "5", extra: str = "") -> str:
+def usage_text(web: str = "10", db: str = "5", extra: str = "") -> str:
     cpu, memory = usage.CPU, usage.MEMORY
     return f"""\
 {cpu}{{container="main",namespace="shop",pod="web"}} {web} 1000
@@ -42,7 +42,7 @@ def test_only_pods_that_are_here_are_told_of() -> None:
         f'{usage.MEMORY}{{container="main",namespace="shop",pod="web"}} 1 {"9" * 30}\n'
         "node_cpu_usage_seconds_total 99 1\nscrape_error 1\n"
     )
-    told = prometheus.text(usage.of_pods(text(extra=strange), here(WEB)))
+    told = prometheus.text(usage.of_pods(usage_text(extra=strange), here(WEB)))
     assert told.count("\n") == 3
     assert "99" not in told
 
@@ -59,9 +59,22 @@ def test_a_provider_invents_no_metric_and_no_label() -> None:
         f"# HELP ALERTS {'x' * 1000}\n# TYPE invented gauge\n"
     )
 
-    told = prometheus.text(usage.of_pods(text(extra=invented), here(WEB)))
+    told = prometheus.text(usage.of_pods(usage_text(extra=invented), here(WEB)))
 
-    assert told == prometheus.text(usage.of_pods(text(), here(WEB)))
+    assert told == prometheus.text(usage.of_pods(usage_text(), here(WEB)))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_theirs"),
+    [
+        (usage.CPU, True),
+        ("kubelet_volume_stats_used_bytes", True),
+        ("kubelet_running_pods", False),
+        ("ALERTS", False),
+    ],
+)
+def test_a_metric_of_pods_is_known_by_its_name(name: str, *, is_theirs: bool) -> None:
+    assert usage.is_of_kubelets(name) is is_theirs
 
 
 def test_the_volumes_of_claims_that_pods_mount_are_told_of() -> None:
@@ -102,7 +115,7 @@ def test_a_pod_has_so_many_samples_and_costs_no_other_its_own() -> None:
         for container in ("main", "")
         for number in range(1000)
     )
-    told = usage.of_pods(many + text(), here(WEB, DB))
+    told = usage.of_pods(many + usage_text(), here(WEB, DB))
 
     counts = Counter(
         (sample.labels["pod"], sample.labels.get("container", ""))
@@ -122,16 +135,16 @@ def node_cpu(cpu: NodeCpu, said: str, *pods: Key) -> str:
 
 def test_the_cpu_of_the_node_never_goes_back() -> None:
     cpu, name = NodeCpu(), "node_cpu_usage_seconds_total{}"
-    assert node_cpu(cpu, text(), WEB, DB) == f"{name} 15.0 7"
-    assert node_cpu(cpu, text(web="12"), WEB, DB) == f"{name} 17.0 7"
-    assert node_cpu(cpu, text(web="13"), WEB) == f"{name} 18.0 7", "db went away"
-    assert node_cpu(cpu, text(web="1"), WEB) == f"{name} 19.0 7", "web was restarted"
+    assert node_cpu(cpu, usage_text(), WEB, DB) == f"{name} 15.0 7"
+    assert node_cpu(cpu, usage_text(web="12"), WEB, DB) == f"{name} 17.0 7"
+    assert node_cpu(cpu, usage_text(web="13"), WEB) == f"{name} 18.0 7", "db went away"
+    assert node_cpu(cpu, usage_text(web="1"), WEB) == f"{name} 19.0 7", "web was restarted"
     assert node_cpu(cpu, "", WEB) == f"{name} 19.0 7", "one answer without it"
-    assert node_cpu(cpu, text(web="2"), WEB) == f"{name} 20.0 7", "is not counted again"
+    assert node_cpu(cpu, usage_text(web="2"), WEB) == f"{name} 20.0 7", "is not counted again"
 
 
 def test_the_memory_of_the_node_is_the_sum() -> None:
-    families = usage.of_pods(text(), here(WEB, DB))
+    families = usage.of_pods(usage_text(), here(WEB, DB))
     told = prometheus.text(usage.of_node(families, here(WEB, DB), NodeCpu(), 7))
     assert "node_memory_working_set_bytes{} 4096 7\n" in told
 
@@ -142,7 +155,7 @@ def test_the_sum_is_an_amount_whatever_is_said(said: str) -> None:
         f'{usage.MEMORY}{{container="main",namespace="shop",pod="{name}"}} {said} 1\n'
         for name in ("web", "db")
     )
-    families = usage.of_pods(text(extra=more), here(WEB, DB))
+    families = usage.of_pods(usage_text(extra=more), here(WEB, DB))
     [_, memory] = usage.of_node(families, here(WEB, DB), NodeCpu(), 7)
     assert 4096 <= int(memory.samples[0].value) < 2**63
 
@@ -249,7 +262,7 @@ def test_amounts_are_integers_of_64_bits_whatever_is_said() -> None:
 
 
 async def test_metrics_come_from_the_provider(rig: Rig) -> None:
-    rig.answer = (200, text())
+    rig.answer = (200, usage_text())
     status, said = await rig.get("/metrics/resource")
     assert status == 200
     assert f'{usage.CPU}{{container="main",namespace="shop",pod="web"}} 10\n' in said

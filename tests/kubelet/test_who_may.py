@@ -18,10 +18,10 @@ from tests.kubelet.callers import (
     TOKENS,
     Credential,
     ask,
-    context,
     leads_nowhere_else,
     only_the_very_pod_is_reached,
     opens_its_routes_and_no_other,
+    tls_context,
 )
 from tests.kubelet.rigs import Rig
 
@@ -33,7 +33,7 @@ def granted(review: Object) -> Object:
     return {"allowed": right in GRANTED.get(review["spec"]["user"], set())}
 
 
-def known(review: Object) -> Object:
+def token_review(review: Object) -> Object:
     user = TOKENS.get(review["spec"]["token"], "")
     return {"authenticated": bool(user), "user": {"username": user}}
 
@@ -42,7 +42,7 @@ def known(review: Object) -> Object:
 def judged(rig: Rig) -> Rig:
     rig.answer = (200, '{"metadata":{},"items":[]}')
     rig.local.answers[keys.SUBJECT_ACCESS_REVIEW] = granted
-    rig.local.answers[keys.TOKEN_REVIEW] = known
+    rig.local.answers[keys.TOKEN_REVIEW] = token_review
     return rig
 
 
@@ -70,7 +70,7 @@ METHODS: Final = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 async def test_no_other_method_opens_a_route(judged: Rig, name: str, expected: set[int]) -> None:
     """501 of metrics: let in, as the right is one for all that is below that path."""
     by, _ = TABLE[name]
-    tls, paths = context(judged, by), sorted({route.split()[1] for route in ROUTES})
+    tls, paths = tls_context(judged, by), sorted({route.split()[1] for route in ROUTES})
     others = [f"{method} {path}" for method in METHODS for path in paths]
     got = {
         other: await ask(judged, tls, f"{other} HTTP/1.1\r\nHost: me\r\n{by.headers}\r\n\r\n")
@@ -101,7 +101,7 @@ async def test_no_path_leads_elsewhere(judged: Rig) -> None:
 
 
 async def test_what_is_asked_for_is_quoted(judged: Rig) -> None:
-    tls = context(judged, Credential("kube-apiserver-kubelet-client"))
+    tls = tls_context(judged, Credential("kube-apiserver-kubelet-client"))
     words = ["a&stdin=true", "b#c", "d e", "/../..", "é", "f+g", "%41"]
     query = "&".join(f"command={quote(word, safe='')}" for word in words)
     head = f"POST /exec/shop/web/main?{query}&container=other&stdin=true&namespace=x HTTP/1.1\r\n"

@@ -11,9 +11,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
-from kube import client
 from kube.client import ClusterClient
-from sandbox.controlplane import Plane
 from tests.kubelet import rigs
 from tests.kubelet.callers import (
     GRANTED,
@@ -67,27 +65,21 @@ async def token_of(cluster: ClusterClient, user: str) -> str:
 
 
 @pytest.fixture
-async def real(own_plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def rig(real: ClusterClient) -> AsyncIterator[Rig]:
+async def rig_on_server(own_server: ClusterClient) -> AsyncIterator[Rig]:
     for name in (WEB.namespace, TWIN.namespace):
-        await real.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
+        await own_server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
     for user, rights in {**GRANTED, "admin": ALL}.items():
-        await allow(real, user, rights)
-    async with rigs.between(real, real) as found:
+        await allow(own_server, user, rights)
+    async with rigs.kubelet_api_between(own_server, own_server) as found:
         found.answer = (200, '{"metadata":{},"items":[]}')
         yield found
 
 
 async def test_by_the_rules_and_tokens_of_a_server_nobody_gets_further_than_his_rights(
-    rig: Rig, real: ClusterClient
+    rig_on_server: Rig, own_server: ClusterClient
 ) -> None:
     """The whole table, all tricks with paths, and every way for a pod to be another one."""
-    tokens = {known: await token_of(real, user) for known, user in TOKENS.items()}
+    tokens = {known: await token_of(own_server, user) for known, user in TOKENS.items()}
 
     def signed(by: Credential) -> Credential:
         headers = by.headers
@@ -95,11 +87,11 @@ async def test_by_the_rules_and_tokens_of_a_server_nobody_gets_further_than_his_
             headers = headers.replace(f"Bearer {known}", f"Bearer {token}")
         return dataclasses.replace(by, headers=headers)
 
-    await until_known(rig)
+    await until_known(rig_on_server)
     for by, expected in TABLE.values():
-        await opens_its_routes_and_no_other(rig, signed(by), expected)
-    await leads_nowhere_else(rig)
-    await only_the_very_pod_is_reached(rig, "/containerLogs/shop/{}/main")
+        await opens_its_routes_and_no_other(rig_on_server, signed(by), expected)
+    await leads_nowhere_else(rig_on_server)
+    await only_the_very_pod_is_reached(rig_on_server, "/containerLogs/shop/{}/main")
 
 
 async def until_known(rig: Rig) -> None:

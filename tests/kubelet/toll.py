@@ -47,7 +47,6 @@ class Toll:
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Let requests through while inside."""
         who = await credentials.from_file(self._plane.kubeconfig)
         app = web.Application(client_max_size=2**24)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
@@ -66,7 +65,6 @@ class Toll:
                 await runner.cleanup()
 
     def kubeconfig(self) -> str:
-        """Return how to get here."""
         ca = authority(self._plane)
         identity = pki.issue(ca, common_name="vk", client=True, now=clock.now(), lifetime=DAY)
         return documents.kubeconfig(
@@ -107,7 +105,6 @@ class Toll:
     async def _give(
         self, request: web.Request, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        """Give back what the server answers."""
         return await _passed_back(request, answer)
 
     def _is_first_version(self, request: web.Request) -> bool:
@@ -122,7 +119,7 @@ class Toll:
 
     def _side(self, request: web.Request) -> str:
         """Return on which side of this request the process dies; empty if it lives on."""
-        found = call(request)
+        found = call_of(request)
         if not self.phase:
             return ""
         if not self._is_whole:
@@ -145,7 +142,7 @@ class Call(NamedTuple):
         return self.verb in _WRITES and self.resource in _LIVES
 
 
-def call(request: web.Request) -> Call:
+def call_of(request: web.Request) -> Call:
     """Return what ``request`` does; ``GET`` of all is ``LIST``, and ``WATCH`` if it stays."""
     parts = request.path.strip("/").split("/")
     parts = parts[2 if parts[0] == "api" else 3 :]  # /api/v1/..., /apis/GROUP/VERSION/...
@@ -175,7 +172,7 @@ async def _passed_back(request: web.Request, answer: aiohttp.ClientResponse) -> 
     return response
 
 
-def identity(plane: Plane, user: str, *groups: str) -> str:
+def kubeconfig_as(plane: Plane, user: str, *groups: str) -> str:
     """Return the kubeconfig of somebody of that name: an administrator, or in ``groups``."""
     made = pki.issue(
         authority(plane), common_name=user, organizations=groups or ["system:masters"], client=True,

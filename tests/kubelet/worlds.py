@@ -8,8 +8,11 @@ from apis import keys, networks, objects
 from apis.networks import PodNetworks
 from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace, OffloadingPatch
+from controllers.offloading.shadowpod.reconciler import ShadowPodReconciler
+from kube import clock
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
+from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.untrusted import decode
 from kubelet.pods import shadowpod
@@ -19,7 +22,8 @@ from kubelet.pods.reconcile import PodReconciler
 from kubelet.pods.references import Policy
 from kubelet.pods.state import DeletionEvidence, VirtualNodeContext
 from tests import factories
-from tests.fakes import FakeCluster
+from tests.fakes import FakeCluster, Through
+from tests.world import existing, remove
 
 NODE = "milan"
 HOST = "10.0.0.9"
@@ -53,7 +57,7 @@ class Namespaces:
         return self.missing
 
 
-class Recorder:
+class ReasonRecorder:
     """Keeps what was told."""
 
     def __init__(self) -> None:
@@ -72,27 +76,19 @@ class Recorder:
         self.messages.append(message)
 
 
-class Counted:
+class Counted(Through):
     """A cluster that counts the writes that go through it."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.writes = 0
+    writes = 0
 
     def __getattr__(self, name: str) -> Any:
         if name in {"create", "apply", "patch", "patch_status", "delete", "post"}:
             self.writes += 1
-        return getattr(self._cluster, name)
+        return super().__getattr__(name)
 
 
-class Believed:
+class Believed(Through):
     """A peer: what it says passes the door, as in the client of one (``kube.peer``)."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cluster, name)
 
     async def get(self, kind: Kind, key: Key) -> Object | None:
         return self._believed(kind, await self._cluster.get(kind, key))
@@ -107,14 +103,12 @@ class Believed:
         return None if said is None else decode.fitted(kind, said)
 
 
-class Late:
+class Late(Through):
     """A cluster whose cache shows the pod as it first was."""
 
     def __init__(self, cluster: FakeCluster, stale: Object) -> None:
-        self._cluster, self._stale, self.patches = cluster, stale, 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._cluster, name)
+        super().__init__(cluster)
+        self._stale, self.patches = stale, 0
 
     async def get(self, kind: Kind, key: Key) -> Object:
         return self._stale
@@ -132,7 +126,7 @@ class World:
         self.web = Key(pair.local_namespace, "web")
         self.twin = pair.twin_of(self.web)
         self.namespaces = Namespaces(NamespaceMapping(MappingState.OFFLOADED, pair))
-        self.recorder = Recorder()
+        self.recorder = ReasonRecorder()
         self.now = NOW
         self._set_back_s = 0.0
         self.patch = OffloadingPatch()
@@ -192,20 +186,16 @@ class World:
         made = await self.local.create(keys.POD, factories.pod(*self.web, spec=spec, **rest))
         return await self.told(status) if status else made
 
-    async def delete_locally(self) -> None:
+    async def delete_locally(self, grace_s: int | None = None) -> None:
         """Ask for the deletion of the local pod, as users do."""
-        pod = await self.pod()
-        assert pod
-        await self.local.delete(keys.POD, self.web, uid=objects.uid(pod))
+        await remove(self.local, keys.POD, self.web, grace_s=grace_s)
 
     async def told(self, status: Object) -> Object:
-        """Let the local pod have ``status``."""
         return await self.local.patch_status(keys.POD, self.web, status)
 
     async def run_remotely(self, status: Object | None = None) -> Object:
         """Do what the provider's ShadowPod controller and kubelet do."""
-        shadow = await self.remote.get(keys.SHADOW_POD, self.twin)
-        assert shadow
+        shadow = await self.shadow()
         metadata = {
             "labels": objects.labels(shadow),
             "annotations": objects.annotations(shadow),
@@ -217,7 +207,6 @@ class World:
         return await self.runs(status) if status else made
 
     async def runs(self, status: Object) -> Object:
-        """Let the remote pod have ``status``."""
         return await self.remote.patch_status(keys.POD, self.twin, status)
 
     async def reconcile(self, times: int = 1) -> float | None:
@@ -227,35 +216,42 @@ class World:
             again = await self.reconciler.reconcile(self.web)
         return again
 
-    async def pod(self) -> Object | None:
-        """Return the local pod."""
-        return await self.local.get(keys.POD, self.web)
+    async def pod(self) -> Object:
+        """Return the local pod, which has to be there."""
+        return await existing(self.local, keys.POD, self.web)
 
     async def status(self) -> Object:
-        """Return the status of the local pod."""
-        pod = await self.pod()
-        assert pod
-        status: Object = pod["status"]
+        status: Object = (await self.pod())["status"]
         return status
+
+    async def has_pod(self) -> bool:
+        return await self.local.get(keys.POD, self.web) is not None
+
+    async def has_remote_pod(self) -> bool:
+        return await self.remote.get(keys.POD, self.twin) is not None
+
+    async def has_shadow(self) -> bool:
+        return await self.remote.get(keys.SHADOW_POD, self.twin) is not None
 
     def writes(self) -> tuple[int, int]:
         """Return how many writes the kubelet made here and on the provider."""
         home, provider = self.counted
         return home.writes, provider.writes
 
-    async def remote_pod(self) -> Object | None:
-        """Return the pod on the provider."""
-        return await self.remote.get(keys.POD, self.twin)
+    async def remote_pod(self) -> Object:
+        """Return the pod on the provider, which has to be there."""
+        return await existing(self.remote, keys.POD, self.twin)
 
     async def end_remotely(self) -> None:
-        """Let the pod on the provider be gone."""
-        remote = await self.remote_pod()
-        assert remote
-        await self.remote.delete(keys.POD, self.twin, uid=objects.uid(remote), grace_s=0)
+        await remove(self.remote, keys.POD, self.twin, grace_s=0)
 
-    async def shadow(self) -> Object | None:
-        """Return the ShadowPod."""
-        return await self.remote.get(keys.SHADOW_POD, self.twin)
+    async def shadow(self) -> Object:
+        """Return the ShadowPod, which has to be there."""
+        return await existing(self.remote, keys.SHADOW_POD, self.twin)
+
+    def controller(self) -> ShadowPodReconciler:
+        events = EventRecorder(self.remote, "tests", "milan")
+        return ShadowPodReconciler(self.remote, events=events, clock=clock.now)
 
     async def offloaded(self, status: Object | None = None, **rest: Any) -> None:
         """Let the pod run on the provider with ``status``, and be known as such here."""
@@ -273,7 +269,7 @@ def running(phase: str = "Running", restarts: int = 0, **rest: Any) -> Object:
         "podIPs": [{"ip": "10.1.0.7"}],
         "hostIP": "192.168.1.2",
         "startTime": "2026-01-31T11:59:00Z",
-        "conditions": [condition("PodScheduled"), condition("Ready")],
+        "conditions": [pod_condition("PodScheduled"), pod_condition("Ready")],
         "containerStatuses": [
             container({"running": {"startedAt": "2026-01-31T11:59:02Z"}}, restarts=restarts)
         ],
@@ -282,21 +278,18 @@ def running(phase: str = "Running", restarts: int = 0, **rest: Any) -> Object:
 
 
 def ended(phase: str, exit_code: int) -> Object:
-    """Return the status of a pod whose one container is over."""
     state = {"terminated": {"exitCode": exit_code, "reason": "Error" if exit_code else "Completed"}}
     statuses = [container(state, ready=False)]
-    return running(phase, conditions=[condition("Ready", "False")], containerStatuses=statuses)
+    return running(phase, conditions=[pod_condition("Ready", "False")], containerStatuses=statuses)
 
 
 def waiting(reason: str, message: str = "") -> Object:
-    """Return the status of a pod whose one container waits."""
     state = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
     statuses = [container(state, ready=False)]
     return {"phase": "Pending", "conditions": [], "containerStatuses": statuses}
 
 
 def container(state: Object, *, ready: bool = True, restarts: int = 0) -> Object:
-    """Return the status of the container ``main``."""
     return {
         "name": "main",
         "image": "nginx",
@@ -310,8 +303,7 @@ def container(state: Object, *, ready: bool = True, restarts: int = 0) -> Object
     }
 
 
-def condition(type_: str, status: str = "True", **rest: Any) -> Object:
-    """Return a condition."""
+def pod_condition(type_: str, status: str = "True", **rest: Any) -> Object:
     since = "2026-01-31T11:59:03Z"
     return {"type": type_, "status": status, "lastTransitionTime": since, **rest}
 

@@ -30,7 +30,7 @@ async def _put(cluster: Cluster, kind: Kind, obj: Object) -> None:
         await cluster.patch_status(kind, key_of(obj), status)
 
 
-async def fill(cluster: Cluster, evil: str) -> None:
+async def fill_board(cluster: Cluster, evil: str) -> None:
     """Put a peer, its virtual node, a namespace and pods into ``cluster``; one says ``evil``."""
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "shop")))
     modules = {

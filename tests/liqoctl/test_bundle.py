@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from apis import keys, objects
 from apis.objects import Key, Object
-from liqoctl.__main__ import cli
 from liqoctl.forge import backup
+from liqoctl.options import cli
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
 from tests import factories

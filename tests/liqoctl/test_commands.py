@@ -1,7 +1,9 @@
 """The command line as users meet it, without a cluster."""
 
+import asyncio
 import importlib.metadata
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -12,9 +14,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from liqoctl import __main__, completion, options
-from liqoctl.__main__ import cli
+from kube import errors
+from liqoctl import __main__, clusters, completion, options, output
+from liqoctl.clusters import Side
+from liqoctl.options import cli
 from liqoctl.output import Progress
+from tests import factories
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -24,6 +29,7 @@ users: []
 contexts: [{name: now, context: {cluster: milan}}]
 current-context: now
 """
+WRONG = factories.table("wrong_usage")
 NOWHERE = {"KUBECONFIG": "/nonexistent/kubeconfig", "HOME": "/nonexistent"}
 
 
@@ -184,36 +190,9 @@ def test_the_namespace_of_a_virtual_node_can_be_given() -> None:
 VN = ("create", "vn", "m", "--remote-cluster-id", "m")
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (("offload", "namespace", "Foo_"), "'Foo_' is no name of a namespace: use lower-case"),
-        (("unoffload", "namespace", "a" * 64), "is no name of a namespace"),
-        (("create", "rs", "My Pool", "--remote-cluster-id", "m"), "no name of an object"),
-        (("create", "rs", "p", "--remote-cluster-id", "m", "--cpu", "lots"), "not a quantity"),
-        (("create", "rs", "p", "--remote-cluster-id", "m", "--memory", "-1"), "is below 0"),
-        (
-            ("create", "rs", "p", "--remote-cluster-id", "m", "--resource", "bad name!=1"),
-            "'bad name!' is no name of a resource",
-        ),
-        (("offload", "namespace"), "name a namespace"),
-        (("unoffload", "namespace"), "name a namespace"),
-        (("offload", "ns", "foo", "-l", "a in"), "label selector"),
-        (("offload", "ns", "foo", "--timeout", "soon"), "not a duration"),
-        (("offload", "ns", "foo", "--pod-offloading-strategy", "Nowhere"), "LocalAndRemote"),
-        (("offload", "ns", "foo", "--namespace-mapping-strategy", "SelectedName"), "needs"),
-        (VN, "either"),
-        ((*VN, "--kubeconfig-secret-name", "a", "--resource-slice-name", "b"), "either"),
-        ((*VN, "--kubeconfig-secret-name", "a", "--labels", "b"), "not key=value"),
-        (
-            (*VN, "--kubeconfig-secret-name", "a", "--vk-options-template", "b"),
-            "not NAMESPACE/NAME",
-        ),
-        (("nonsense",), "No such command"),
-    ],
-)
-def test_wrong_usage_is_status_2(args: tuple[str, ...], says: str) -> None:
-    result = run(*args)
+@pytest.mark.parametrize(("line", "says"), WRONG)
+def test_wrong_usage_is_status_2(line: str, says: str) -> None:
+    result = run(*shlex.split(line))
 
     assert result.exit_code == 2
     assert says in result.stderr
@@ -251,8 +230,19 @@ def test_without_a_cluster_one_sentence_says_what_to_do(args: tuple[str, ...]) -
 def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
     yield path
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None, name
             yield from commands(inner, *path, name)
+
+
+def command_at(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), name) or command
+    return command
 
 
 @pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
@@ -296,7 +286,7 @@ def test_the_version_of_the_client_needs_no_cluster() -> None:
         (["offload", "na"], ["namespace"]),
         (["offload", "namespace", "--pod-offloading-strategy", "L"], ["LocalAndRemote", "Local"]),
         (["create", "virtualnode", "--kubeconfig-s"], ["--kubeconfig-secret-name"]),
-        ([], sorted(cli.commands)),
+        ([], sorted(options.MODULES)),
     ],
 )
 def test_completion(
@@ -313,18 +303,82 @@ def test_main_returns_the_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == OFFLOADING
 
 
-@pytest.mark.parametrize("module", ["liqoctl.__main__", "liqoctl.completion"])
-def test_help_and_completion_load_no_client(module: str) -> None:
-    code = f"import sys, {module}; print(*sys.modules)"
+def loaded(code: str) -> set[str]:
+    """Return the modules that a new Python has loaded after ``code``."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"{code}\nimport sys; print('loaded', *sys.modules)"],
         capture_output=True,
         check=True,
         text=True,
         cwd=Path(__file__).parents[2],
     )
+    return set(done.stdout.rpartition("loaded ")[2].split())
 
-    assert not {"kube", "aiohttp", "kubernetes", "rich", "yaml"} & set(done.stdout.split())
+
+@pytest.mark.parametrize("module", ["liqoctl.__main__", "liqoctl.completion"])
+def test_help_and_completion_load_no_client(module: str) -> None:
+    assert not {"kube", "aiohttp", "kubernetes", "rich", "yaml"} & loaded(f"import {module}")
+
+
+def test_a_tab_and_a_help_load_the_module_of_their_command_and_no_client() -> None:
+    everything = loaded("from liqoctl import completion; completion.main(['offload', ''])")
+    ours = {name for name in everything if name.count(".") == 1 and name.startswith("liqoctl.")}
+
+    names = ("clusters", "completion", "forge", "offload", "options", "output", "reflections")
+    assert ours == {f"liqoctl.{name}" for name in names}
+
+    code = "from liqoctl import __main__, completion\n"
+    for path in commands(cli):
+        code += f"completion.main([*{path}, '-']); __main__.main([*{path}, '--help'])\n"
+    everything = loaded(code)
+    heavy = {"kube.client", "kube.informer", "kube.peer", "aiohttp", "cryptography", "kubernetes"}
+    heavy |= {"prometheus_client", "rich", "yaml", "flask"}
+    assert "liqoctl.virtualnode" in everything
+    assert not heavy & everything
+
+
+def test_the_table_of_commands_names_the_modules_of_each() -> None:
+    found: dict[str, set[str]] = {}
+    for path in commands(cli):
+        callback = command_at(path).callback
+        if callback and callback.__module__ != options.__name__:
+            found.setdefault(path[0], set()).add(callback.__module__)
+
+    for name, modules in options.MODULES.items():
+        assert found.pop(name) == {f"liqoctl.{each}" for each in modules}, name
+    assert not found
+
+
+def test_a_command_is_one_function(tmp_path: Path) -> None:
+    """With its cluster, its flags, a time-out and one sentence for what goes wrong."""
+    group = options.Group("liqoctl")
+
+    @group.command("greet", "liqoctl greet web")
+    @click.argument("name")
+    @options.timeout("2m")
+    @clusters.on_cluster("greeting {name}")
+    async def greet(side: Side, name: str) -> None:
+        """Greet."""
+        if name == "nobody":
+            raise errors.NotFoundError("nobody is there")
+        if name == "late":
+            await asyncio.Event().wait()
+        output.echo(f"hello {name} from {side.cluster.access.server} in {side.namespace}")
+
+    path = tmp_path / "kubeconfig"
+    path.write_text(KUBECONFIG % 1)
+    line = ("-n", "shop", "--kubeconfig", str(path), "--timeout", "50ms")
+    done, missing, late, shown = (
+        CliRunner().invoke(group, ["greet", name, *line])
+        for name in ("web", "nobody", "late", "--help")
+    )
+
+    assert done.stdout == "hello web from http://127.0.0.1:1 in shop\n"
+    assert missing.stderr == "Error: nobody is there\n"
+    assert "greeting late: nothing has changed for 0.05s" in late.stderr
+    assert [each.exit_code for each in (done, missing, late, shown)] == [0, 1, 1, 0]
+    assert "--global-labels" in shown.stdout
+    assert shown.stdout.endswith("  Examples:\n    liqoctl greet web\n")
 
 
 @pytest.mark.parametrize(("name", "is_coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False)])
@@ -348,10 +402,7 @@ def test_colour_is_for_those_who_want_it(
 
 def switches() -> Iterator[tuple[click.Command, click.Option]]:
     for path in commands(cli):
-        command: click.Command = cli
-        for name in path:
-            assert isinstance(command, click.Group)
-            command = command.commands[name]
+        command = command_at(path)
         for param in command.params:
             if isinstance(param, click.Option) and param.is_flag:
                 yield command, param
@@ -423,7 +474,7 @@ def test_a_timeout_bounds_a_command_whose_cluster_is_silent(
 def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
     seen: list[options.Session] = []
 
-    @options.command()
+    @click.command(cls=options.Command)
     @options.global_flags
     @options.remote_flags
     def show(session: options.Session, remote: Callable[[], options.Session]) -> None:
@@ -445,3 +496,10 @@ def test_what_is_not_said_of_the_provider_is_as_for_the_consumer() -> None:
         options.Session(),
         options.Session(cluster="h", user="i"),
     ]
+
+
+def test_each_command_has_its_place_in_the_docs() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    pages = {*docs.rglob("*.md")} - {docs / "parity.md"}
+    text = " ".join(" ".join(page.read_text("utf-8") for page in pages).split())
+    assert [path for path in commands(cli) if f"liqoctl {' '.join(path)}" not in text] == []

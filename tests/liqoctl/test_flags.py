@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 
 GLOBAL: Final[dict[str, Any]] = dict.fromkeys(
     ("--kubeconfig", "--context", "--cluster", "--user", "--namespace", "-n",

@@ -15,32 +15,11 @@ from apis.slices import of_virtual_node as of_slice
 from liqoctl import options
 from liqoctl.forge import manifests, offloading, resourceslice, virtualnode
 from liqoctl.forge.offloading import OffloadOutcome
+from tests import factories
+from tests.factories import condition
 
 
-@pytest.mark.parametrize(
-    ("selectors", "terms"),
-    [
-        (
-            ["region in (europe,us-west), !staging"],
-            [
-                [
-                    {"key": "region", "operator": "In", "values": ["europe", "us-west"]},
-                    {"key": "staging", "operator": "DoesNotExist"},
-                ]
-            ],
-        ),
-        (
-            ["a=b", "c!=d,e"],
-            [
-                [{"key": "a", "operator": "In", "values": ["b"]}],
-                [
-                    {"key": "c", "operator": "NotIn", "values": ["d"]},
-                    {"key": "e", "operator": "Exists"},
-                ],
-            ],
-        ),
-    ],
-)
+@factories.cases("selectors, terms")
 def test_each_selector_becomes_a_term(selectors: list[str], terms: list[list[Object]]) -> None:
     wanted = offloading.OffloadOptions(selectors=selectors)
 
@@ -55,7 +34,7 @@ def test_without_selectors_every_cluster_is_meant() -> None:
     assert "clusterSelector" not in offloading.manifest("foo", offloading.OffloadOptions())["spec"]
 
 
-def offloaded(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Object:
+def offloaded_status(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Object:
     status = {
         "offloadingPhase": phase,
         "observedGeneration": observed,
@@ -80,7 +59,7 @@ def offloaded(phase: str, *, observed: int = 2, **clusters: list[Object]) -> Obj
     ],
 )
 def test_outcomes(phase: str, observed: int, outcome: OffloadOutcome) -> None:
-    assert offloading.outcome(offloaded(phase, observed=observed)) is outcome
+    assert offloading.outcome(offloaded_status(phase, observed=observed)) is outcome
 
 
 def test_an_offloading_without_status_is_waited_for() -> None:
@@ -92,12 +71,8 @@ def test_an_offloading_without_status_is_waited_for() -> None:
     assert offloading.twins(fresh) == []
 
 
-def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:
-    return {"type": type_, "status": status, "reason": reason, "message": message}
-
-
 def test_conditions_name_what_is_not_ready() -> None:
-    found = offloaded(
+    found = offloaded_status(
         "SomeFailed",
         milan=[condition("OffloadingRequired", "True"), condition("Ready", "True", "Created")],
         turin=[condition("Ready", "False", "CreationLoopBackOff", "namespace is taken")],
@@ -110,15 +85,7 @@ def test_conditions_name_what_is_not_ready() -> None:
     assert offloading.twins(found) == [("milan", "foo-rome"), ("turin", "foo-rome")]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_tightened"),
-    [
-        ("LocalAndRemote", "Remote", True),
-        ("Remote", "Local", True),
-        ("Remote", "LocalAndRemote", False),
-        ("Local", "Local", False),
-    ],
-)
+@factories.cases("before, after, is_tightened")
 def test_stricter_strategies_are_noticed(*, before: str, after: str, is_tightened: bool) -> None:
     existing = {"spec": {"podOffloadingStrategy": before}}
     wanted = {"spec": {"podOffloadingStrategy": after}}
@@ -164,10 +131,7 @@ def test_of_a_virtual_node_that_is_there_only_what_flags_name_is_changed() -> No
 
     assert changes(OF_FLAGS) == {}
     assert changes(asked) == {
-        "spec": {
-            "resourceQuota": {"hard": {"nvidia.com/gpu": "1"}},
-            "labels": {"region": "eu"},
-        }
+        "spec": {"resourceQuota": {"hard": {"nvidia.com/gpu": "1"}}, "labels": {"region": "eu"}}
     }
     node = dataclasses.replace(asked, left_out=OF_FLAGS.left_out - {"createNode", "memory"})
     assert changes(node)["spec"]["createNode"] is True

@@ -35,7 +35,7 @@ def foreign_cluster(name: str, **status: Any) -> Object:
     return {**made, "status": {"role": "Provider", "modules": modules, **status}}
 
 
-def pod(name: str, *ready: int, reason: str = "", **metadata: Any) -> Object:
+def component_pod(name: str, *ready: int, reason: str = "", **metadata: Any) -> Object:
     containers = [{"name": str(number)} for number, _ in enumerate(ready)]
     state = {"waiting": {"reason": reason}} if reason else {"running": {"startedAt": "x"}}
     statuses = [{"ready": bool(one), "restartCount": 2, "state": state} for one in ready]
@@ -43,7 +43,7 @@ def pod(name: str, *ready: int, reason: str = "", **metadata: Any) -> Object:
     return {**made, "status": {"phase": "Running", "containerStatuses": statuses}}
 
 
-def installed(*pods: Object, **more: Any) -> Object:
+def info_of(*pods: Object, **more: Any) -> Object:
     found = forge.Installation("rome", "0.1.0", "https://rome:6443", pods=pods, **more)
     return forge.installation(found)
 
@@ -59,7 +59,7 @@ def test_daemon_sets_of_before_are_named_with_the_patch_that_keeps_them_off() ->
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     kept["spec"]["template"]["spec"] = {**spec, "affinity": {"nodeAffinity": required}}
 
-    told = installed(daemon_sets=[logs, kept, chosen, local])
+    told = info_of(daemon_sets=[logs, kept, chosen, local])
 
     (one,) = told["daemonSetsOnVirtualNodes"]
     assert one["name"] == "kube-system/logs"
@@ -76,9 +76,9 @@ def test_what_is_installed() -> None:
     )
     unknown = foreign_cluster("turin", role="Unknown")
 
-    told = installed(
-        pod("a", 1),
-        pod("going", 0, deletionTimestamp="x"),
+    told = info_of(
+        component_pod("a", 1),
+        component_pod("going", 0, deletionTimestamp="x"),
         foreign_clusters=[foreign_cluster("milan"), unknown],
         policy=policy,
     )
@@ -124,14 +124,10 @@ def test_what_is_installed() -> None:
 
 
 def test_a_pod_that_does_not_work() -> None:
-    told = installed(pod("a", 1, 0, reason="CrashLoopBackOff"))
+    told = info_of(component_pod("a", 1, 0, reason="CrashLoopBackOff"))
 
-    trouble = {
-        "status": "CrashLoopBackOff",
-        "readyContainers": 1,
-        "totalContainers": 2,
-        "restarts": 4,
-    }
+    counts = {"readyContainers": 1, "totalContainers": 2, "restarts": 4}
+    trouble = {"status": "CrashLoopBackOff", **counts}
     assert told["health"] == {"healthy": False, "unhealthyPods": {"a": trouble}}
     assert forge.lines_of_installation(told)[:4] == [
         "Installation health",
@@ -140,7 +136,7 @@ def test_a_pod_that_does_not_work() -> None:
         "    a",
     ]
     assert forge.lines_of_installation(told)[-1] == "Active peerings: none"
-    assert installed()["health"]["healthy"] is False, "nothing runs"
+    assert info_of()["health"]["healthy"] is False, "nothing runs"
 
 
 def resource_slice(
@@ -232,15 +228,7 @@ def test_a_consumer_and_what_it_uses() -> None:
 TOLD = {"local": {"clusterID": "rome", "labels": {}}, "health": {"healthy": True}}
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("local.clusterID", "rome"),
-        ("LOCAL.ClusterId", "rome"),
-        ("clusterid", "rome"),
-        ("health", {"healthy": True}),
-    ],
-)
+@factories.cases("path, expected")
 def test_one_field(path: str, expected: object) -> None:
     assert forge.pick(TOLD, path) == expected
 

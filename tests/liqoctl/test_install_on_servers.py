@@ -21,7 +21,7 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.errors import KubeError
 from liqoctl import install
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 from sandbox import api, controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl
@@ -39,7 +39,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-def liqoctl(plane: Plane, *args: str) -> Result:
+def invoke_on(plane: Plane, *args: str) -> Result:
     return CliRunner().invoke(cli, ["--kubeconfig", str(plane.kubeconfig), *args])
 
 
@@ -95,20 +95,20 @@ def versions(plane: Plane, *kinds: str) -> dict[str, str]:
 _NOT_KEPT = ("componentstatuses", "events", "events.events.k8s.io", "leases.coordination.k8s.io")
 
 
-def everything(plane: Plane, kinds: list[str]) -> set[str]:
+def names_of_kinds(plane: Plane, kinds: list[str]) -> set[str]:
     """Return what there is of ``kinds``, whatever its labels; not what API servers keep again."""
     return set(versions(plane, *(kind for kind in kinds if kind not in _NOT_KEPT)))
 
 
 def printed(plane: Plane, *flags: str) -> str:
-    result = liqoctl(plane, "install", "-o", "yaml", *flags)
+    result = invoke_on(plane, "install", "-o", "yaml", *flags)
     assert result.exit_code == 0, result.stderr
     return result.stdout
 
 
 def rehearsed(plane: Plane, *flags: str) -> dict[str, set[str]]:
     """Return which objects would become what."""
-    result = liqoctl(plane, "install", "--dry-run=server", *flags)
+    result = invoke_on(plane, "install", "--dry-run=server", *flags)
     assert result.exit_code == 0, result.stderr
     found: dict[str, set[str]] = {}
     for line in result.stdout.splitlines():
@@ -117,37 +117,11 @@ def rehearsed(plane: Plane, *flags: str) -> dict[str, set[str]]:
     return found
 
 
-BARE = (
-    "activate tenant rome",
-    "cordon tenant rome",
-    "create nonce --remote-cluster-id rome",
-    "create rs pool --remote-cluster-id milan",
-    "create virtualnode milan --remote-cluster-id milan --kubeconfig-secret-name milan",
-    "delete tenant rome",
-    "delete virtualnode milan",
-    "drain tenant rome",
-    "generate tenant --remote-cluster-id milan --nonce x",
-    "get reflections -n default",
-    "get resourceslice",
-    "get sharing",
-    "get tenant",
-    "get values",
-    "info",
-    "info peer milan",
-    "move volume data --target-node milan",
-    "offload namespace default",
-    "set sharing --sharing-percentage 10",
-    "unoffload namespace default",
-    "why namespace default",
-    "why pod web",
-)
-
-
-@pytest.mark.parametrize("line", BARE)
+@factories.cases("line")
 def test_a_cluster_without_pyliqo_is_told_with_the_command_that_installs_it(
     empty: Plane, line: str
 ) -> None:
-    done = liqoctl(empty, *line.split(), "--skip-confirm")
+    done = invoke_on(empty, *line.split(), "--skip-confirm")
 
     assert done.exit_code == 1, done.stderr
     said = f"pyliqo is not installed in the cluster {empty.server}"
@@ -232,16 +206,16 @@ def test_it_is_what_kustomize_makes(empty: Plane) -> None:
 def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
     kubectl = Kubectl(empty.kubeconfig)
     kinds_before = kubectl.run("api-resources", "--verbs=list", "-o", "name").split()
-    there_before = everything(empty, kinds_before)
+    there_before = names_of_kinds(empty, kinds_before)
     flags = ("--cluster-id", "rome", "--image", IMAGE)
     assert rehearsed(empty, *flags).keys() == {"created"}
-    assert everything(empty, kinds_before) == there_before
-    late = liqoctl(empty, "install", *flags, "--timeout", "2s")
+    assert names_of_kinds(empty, kinds_before) == there_before
+    late = invoke_on(empty, "install", *flags, "--timeout", "2s")
     assert late.exit_code == 1
     assert "pyliqo is not available after 2s: see the pods of namespace liqo" in late.stderr
 
     with controllers(empty):
-        done = liqoctl(empty, "install", *flags, "--sharing-percentage", "70")
+        done = invoke_on(empty, "install", *flags, "--sharing-percentage", "70")
     assert done.exit_code == 0, done.stderr
     assert "kinds among them" in done.stderr
     number = len(documents.of_kind("Deployment"))
@@ -263,7 +237,7 @@ def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
 
     kinds = ("crd", "deployments", "clusterroles", "mutatingwebhookconfigurations", "configmaps")
     before = versions(empty, *kinds)
-    again = liqoctl(empty, "install", "--cluster-labels", "region=europe")
+    again = invoke_on(empty, "install", "--cluster-labels", "region=europe")
     assert again.exit_code == 0, again.stderr
     assert versions(empty, *kinds) == before, "what no flag names stays, the image too"
     policy = kubectl.get("providerpolicies.pyliqo.io", "default")
@@ -273,7 +247,7 @@ def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
     a_rehearsal_stores_nothing(empty, tmp_path / "values.yaml")
     settings_last(empty)
 
-    renamed = liqoctl(empty, "install", "--cluster-id", "milan")
+    renamed = invoke_on(empty, "install", "--cluster-id", "milan")
     assert renamed.exit_code == 1
     assert "this cluster is called rome already" in renamed.stderr
 
@@ -281,15 +255,15 @@ def test_install_again_and_uninstall(empty: Plane, tmp_path: Path) -> None:
 
     told_where_the_api_server_is(empty)
     with controllers(empty):
-        gone = liqoctl(empty, "uninstall", "--skip-confirm", "--timeout", "300s")
+        gone = invoke_on(empty, "uninstall", "--skip-confirm", "--timeout", "300s")
     assert gone.exit_code == 0, gone.stderr
     assert "left for you to delete: kubectl delete namespace liqo-tenant-milan" in gone.stderr
     assert versions(empty, "crd") == {}
     kubectl.run("delete", "namespace", "liqo-tenant-milan")  # which nothing holds
     api.wait_until(  # an API server takes back its own APIServices of kinds that are gone
-        lambda: everything(empty, kinds_before) <= there_before, "end of it all", timeout_s=300
+        lambda: names_of_kinds(empty, kinds_before) <= there_before, "end of it all", timeout_s=300
     )
-    assert "nothing to do" in liqoctl(empty, "uninstall", "--skip-confirm").stderr
+    assert "nothing to do" in invoke_on(empty, "uninstall", "--skip-confirm").stderr
 
 
 def a_rehearsal_stores_nothing(empty: Plane, settings: Path) -> None:
@@ -302,7 +276,7 @@ def a_rehearsal_stores_nothing(empty: Plane, settings: Path) -> None:
     assert found["configured"] == {"deployment.apps/liqo-webhook"}
     assert found["created"] == {"configmap/liqo-values"}
     settings.write_text("webhook: {tolerations: [{operator: Sometimes}]}", encoding="utf-8")
-    refused = liqoctl(empty, "install", "--dry-run=server", "--values", str(settings))
+    refused = invoke_on(empty, "install", "--dry-run=server", "--values", str(settings))
     assert refused.exit_code == 1
     assert "deployment.apps/liqo-webhook refused" in refused.stderr
     assert "Sometimes" in refused.stderr
@@ -326,7 +300,7 @@ def settings_last(empty: Plane) -> None:
         [container] = spec["template"]["spec"]["containers"]
         assert container["args"][-1] == "--drain-seconds=11"
         assert container["image"] == IMAGE
-    shown = liqoctl(empty, "get", "values")
+    shown = invoke_on(empty, "get", "values")
     assert yaml.safe_load(shown.stdout) == yaml.safe_load(said)
     with controllers(empty):
         taken = CliRunner().invoke(
@@ -336,7 +310,7 @@ def settings_last(empty: Plane) -> None:
         )
     assert taken.exit_code == 0, taken.stderr
     assert kubectl.get(*where)["spec"] == usual
-    assert yaml.safe_load(liqoctl(empty, "get", "values").stdout) == {}
+    assert yaml.safe_load(invoke_on(empty, "get", "values").stdout) == {}
 
 
 def told_where_the_api_server_is(empty: Plane) -> None:
@@ -369,7 +343,7 @@ def a_hook_of_an_older_version_goes(empty: Plane) -> None:
             stdin=json.dumps({**with_old, "webhooks": hooks}),
         )  # fmt: skip
 
-    done = liqoctl(empty, "install")
+    done = invoke_on(empty, "install")
 
     assert done.exit_code == 0, done.stderr
     names = [hook["name"] for hook in kubectl.get(kind, keys.WEBHOOK_CONFIGURATION)["webhooks"]]
@@ -394,7 +368,7 @@ def objects_of_an_older_version_go(empty: Plane) -> None:
                 stdin=json.dumps(obj),
             )  # fmt: skip
 
-    said = [liqoctl(empty, "install").stderr for _ in range(2)]
+    said = [invoke_on(empty, "install").stderr for _ in range(2)]
 
     for line in (
         "clusterrole liqo-old of an older version removed",
@@ -418,12 +392,12 @@ def rights_of_an_older_version_last_until_the_new_one_runs(empty: Plane) -> None
     kubectl.run("patch", *role, "--type=json", "-p", patch)
     kubectl.apply([space])
 
-    late = liqoctl(empty, "install", "--image", f"{IMAGE}-new", "--timeout", "2s")
+    late = invoke_on(empty, "install", "--image", f"{IMAGE}-new", "--timeout", "2s")
 
     assert late.exit_code == 1, late.stderr
     assert old in kubectl.get(*role)["rules"]
     with controllers(empty, binds=True):
-        done = liqoctl(empty, "install", "--image", IMAGE)
+        done = invoke_on(empty, "install", "--image", IMAGE)
     assert done.exit_code == 0, done.stderr
     assert f"clusterrole {keys.CONTROLLER_MANAGER}: rights of an older version" in done.stderr
     assert kubectl.get(*role)["rules"] == rules
@@ -444,7 +418,7 @@ def refused_while_in_use(empty: Plane) -> None:
     kubectl.apply([offloading, node])
     before = versions(empty, "crd", "deployments")
 
-    refused = liqoctl(empty, "uninstall", "--skip-confirm")
+    refused = invoke_on(empty, "uninstall", "--skip-confirm")
 
     assert refused.exit_code == 1
     assert "namespaces are offloaded: default (liqoctl unoffload namespace default)" in (

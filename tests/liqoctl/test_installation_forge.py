@@ -117,7 +117,7 @@ def test_what_cannot_name_a_cluster(name: str) -> None:
         manifests.check_cluster_id(name)
 
 
-def deployment(generation: int = 2, **status: int) -> Object:
+def installed_deployment(generation: int = 2, **status: int) -> Object:
     made = named(keys.DEPLOYMENT, Key("liqo", "x"), metadata={"generation": generation})
     return {**made, "spec": {"replicas": 2}, "status": {"observedGeneration": 2, **status}}
 
@@ -126,11 +126,11 @@ def deployment(generation: int = 2, **status: int) -> Object:
     ("found", "expected"),
     [
         (None, False),
-        (deployment(), False),
-        (deployment(replicas=2, updatedReplicas=2, availableReplicas=2), True),
-        (deployment(3, replicas=2, updatedReplicas=2, availableReplicas=2), False),
-        (deployment(replicas=3, updatedReplicas=2, availableReplicas=3), False),
-        (deployment(replicas=2, updatedReplicas=2, availableReplicas=1), False),
+        (installed_deployment(), False),
+        (installed_deployment(replicas=2, updatedReplicas=2, availableReplicas=2), True),
+        (installed_deployment(3, replicas=2, updatedReplicas=2, availableReplicas=2), False),
+        (installed_deployment(replicas=3, updatedReplicas=2, availableReplicas=3), False),
+        (installed_deployment(replicas=2, updatedReplicas=2, availableReplicas=1), False),
     ],
     ids=["absent", "no pods", "done", "not seen yet", "an old pod is there", "one is not ready"],
 )
@@ -138,7 +138,7 @@ def test_rolled_out(found: Object | None, *, expected: bool) -> None:
     assert manifests.is_rolled_out(found) is expected
 
 
-def pod(**status: Any) -> Object:
+def installed_pod(**status: Any) -> Object:
     return factories.pod("liqo", "p", status=status)
 
 
@@ -147,10 +147,10 @@ def test_obstacles_are_told_once() -> None:
     starting = {"waiting": {"reason": "ContainerCreating"}}
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes"}
     pods = [
-        pod(containerStatuses=[{"name": "a", "state": pull}]),
-        pod(containerStatuses=[{"name": "a", "state": pull}]),
-        pod(containerStatuses=[{"name": "a", "state": starting}, {"name": "b"}]),
-        pod(conditions=[unscheduled]),
+        installed_pod(containerStatuses=[{"name": "a", "state": pull}]),
+        installed_pod(containerStatuses=[{"name": "a", "state": pull}]),
+        installed_pod(containerStatuses=[{"name": "a", "state": starting}, {"name": "b"}]),
+        installed_pod(conditions=[unscheduled]),
         factories.pod("liqo", "new"),
     ]
 
@@ -168,15 +168,7 @@ def test_obstacles_are_told_once() -> None:
     assert manifests.obstacles(pods, deployments) == expected
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ({"major": "1", "minor": "30+"}, False),
-        ({"major": "1", "minor": "31"}, True),
-        ({"major": "1", "minor": "35+"}, True),
-        ({}, True),
-    ],
-)
+@factories.cases("version, expected")
 def test_supported_versions(version: Object, *, expected: bool) -> None:
     assert manifests.is_supported(version) is expected
 

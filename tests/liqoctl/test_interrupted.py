@@ -8,7 +8,6 @@ each request in each way; by default at every third one, in turns.
 import asyncio
 import contextlib
 import itertools
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -19,18 +18,20 @@ from apis import keys, objects
 from apis.objects import Key, Kind, Object, named
 from kube.client import ClusterClient
 from kube.errors import BusyError
+from liqoctl import authentication as auth
 from liqoctl import install as installing
 from liqoctl import peer as peering
+from liqoctl.authentication import PeerClusters
 from liqoctl.clusters import Side
 from liqoctl.forge.manifests import InstallOptions
 from liqoctl.output import Progress
-from liqoctl.peer import PeerClusters
+from tests.conftest import size_of
 from tests.controllers.peers import World, differing, lasting
-from tests.controllers.support import ensure_namespace, offloading
+from tests.controllers.support import defaulted, ensure_namespace
 from tests.fakes import FakeCluster
 
 WAYS: Final = ("refused", "lost", "stopped before", "stopped after")
-STRIDE: Final = int(os.environ.get("PYLIQO_INTERRUPT_STRIDE", 3 * len(WAYS)))
+STRIDE: Final = size_of("PYLIQO_INTERRUPT_STRIDE", 3 * len(WAYS), 1)
 MOST: Final = 600
 """More requests than any of these commands makes."""
 CALLS: Final = frozenset(
@@ -96,7 +97,7 @@ SLICE: Final = {"resources": {"cpu": "1"}}
 
 
 async def authenticate(peers: PeerClusters) -> None:
-    await peering.authenticate(peers)
+    await auth.authenticate(peers)
 
 
 async def peer(peers: PeerClusters) -> None:
@@ -107,7 +108,7 @@ async def unpeer(peers: PeerClusters) -> None:
     await peering.unpeer(peers)
 
 
-async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
+async def run_command(world: World, command: Command, fuse: Fuse | None = None) -> None:
     """Run ``command`` to its end, or as far as ``fuse`` lets it."""
     sides = world.sides()
     if fuse:
@@ -120,12 +121,12 @@ async def run(world: World, command: Command, fuse: Fuse | None = None) -> None:
         )
 
     async def whole() -> None:
-        await command(await peering.meet(*sides))
+        await command(await auth.meet(*sides))
 
-    await ended(whole(), fuse)
+    await until_command_ends(whole(), fuse)
 
 
-async def ended(command: Coroutine[Any, Any, None], fuse: Fuse | None) -> None:
+async def until_command_ends(command: Coroutine[Any, Any, None], fuse: Fuse | None) -> None:
     """Wait for the end of ``command``, which only ``fuse`` may make a bad one."""
     task = asyncio.create_task(command, name="command")
     try:
@@ -140,15 +141,15 @@ async def world_at_work() -> AsyncIterator[World]:
     world = World()
     async with asyncio.timeout(300), world.working():
         await ensure_namespace(world.rome.fake, "shop")
-        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, offloading("shop"))
+        await world.rome.fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
         yield world
 
 
-async def after(*commands: Command, broken: Fuse | None = None, at: int = -1) -> Object:
+async def state_after(*commands: Command, broken: Fuse | None = None, at: int = -1) -> Object:
     """Return what there is after ``commands``, the one at ``at`` ended by the fuse ``broken``."""
     async with world_at_work() as world:
         for number, command in enumerate(commands):
-            await run(world, command, broken if number == at else None)
+            await run_command(world, command, broken if number == at else None)
         await world.settled()
         return world.state()
 
@@ -157,7 +158,7 @@ async def swept(way: str, *commands: Command, at: int) -> AsyncIterator[tuple[in
     """Yield what there is for each request at which the command at ``at`` ends, and which it is."""
     for number in numbers(way, STRIDE):
         fuse = Fuse(number, way)
-        found = await after(*commands, broken=fuse, at=at)
+        found = await state_after(*commands, broken=fuse, at=at)
         if not fuse.is_burnt():
             break
         yield number, found
@@ -179,7 +180,7 @@ def numbers(way: str, stride: int) -> Iterator[int]:
 async def test_the_same_command_again_comes_to_the_same_end(
     way: str, before: tuple[Command, ...], command: Command
 ) -> None:
-    undisturbed = await after(*before, command)
+    undisturbed = await state_after(*before, command)
     count = 0
 
     async for number, found in swept(way, *before, command, command, at=len(before)):
@@ -191,7 +192,7 @@ async def test_the_same_command_again_comes_to_the_same_end(
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_unpeer_removes_whatever_a_peer_left_that_did_not_end(way: str) -> None:
-    undisturbed = await after(peer, unpeer)
+    undisturbed = await state_after(peer, unpeer)
 
     async for number, found in swept(way, peer, unpeer, at=0):
         more = {line for line in found if found[line] != undisturbed.get(line)}
@@ -223,24 +224,24 @@ def _rolled_out(deployment: Object) -> Object:
     return {**counts, "observedGeneration": deployment["metadata"].get("generation", 0)}
 
 
-async def install(fake: FakeCluster, fuse: Fuse | None = None) -> Object:
+async def install_until(fake: FakeCluster, fuse: Fuse | None = None) -> Object:
     """Install as far as ``fuse`` lets it; return what there is then."""
     cluster = cast("ClusterClient", Breaking(cast("Any", fake), fuse) if fuse else fake)
     wanted = InstallOptions(cluster_id="rome")
     whole = installing.install(Side(cluster, Progress()), wanted, default_image="pyliqo:1")
-    await ended(whole, fuse)
+    await until_command_ends(whole, fuse)
     return {f"{kind} {key}": lasting(obj) for (kind, key), obj in fake.everything().items()}
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_an_installation_that_was_interrupted_goes_on(way: str) -> None:
-    undisturbed = await install(Installable())
+    undisturbed = await install_until(Installable())
 
     for number in numbers(way, 5 * STRIDE):
         fake, fuse = Installable(), Fuse(number, way)
         async with asyncio.timeout(300):
-            await install(fake, fuse)
-            found = await install(fake)
+            await install_until(fake, fuse)
+            found = await install_until(fake)
         assert differing(found, undisturbed) == {}, f"{way} at request {number}"
         if not fuse.is_burnt():
             break

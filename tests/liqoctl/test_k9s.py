@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from apis import keys
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "k9s-plugins.yaml"
 PLUGINS = yaml.safe_load(FILE.read_text(encoding="utf-8"))["plugins"]

@@ -74,7 +74,7 @@ class World(FakeCluster):
         if kind == CLAIM:
             self.disks[uid] = ""
             name = objects.annotations(made)[keys.SELECTED_NODE]
-            await super().create(keys.PERSISTENT_VOLUME, volume(f"pvc-{uid}", name))
+            await super().create(keys.PERSISTENT_VOLUME, moved_volume(f"pvc-{uid}", name))
             await super().patch(kind, key, {"spec": {"volumeName": f"pvc-{uid}"}})
             await super().patch_status(kind, key, {"phase": "Bound"})
 
@@ -143,7 +143,7 @@ class Disks:
         yield passed()
 
 
-def volume(name: str, node: str) -> Object:
+def moved_volume(name: str, node: str) -> Object:
     expression = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     spec = {"nodeAffinity": {"required": terms}}
@@ -159,7 +159,7 @@ def node(name: str, *, storage: str = "true") -> Object:
     return named(keys.NODE, Key("", name), metadata={"labels": labels}, status=READY)
 
 
-def claim(key: Key = HERE, **spec: Any) -> Object:
+def claim_to_move(key: Key = HERE, **spec: Any) -> Object:
     annotations = {keys.SELECTED_NODE: "milan", "note": "1"}
     metadata = {"labels": {"app": "store"}, "annotations": annotations}
     body = {
@@ -171,7 +171,7 @@ def claim(key: Key = HERE, **spec: Any) -> Object:
     return named(CLAIM, key, metadata=metadata, spec=body)
 
 
-async def world(made: Object | None = None, strategy: str = "LocalAndRemote") -> World:
+async def cluster_to_move_in(made: Object | None = None, strategy: str = "LocalAndRemote") -> World:
     cluster = World()
     for one in (node("milan"), node("turin"), node("naples", storage="false")):
         await cluster.create(keys.NODE, one)
@@ -182,7 +182,7 @@ async def world(made: Object | None = None, strategy: str = "LocalAndRemote") ->
     spec = {"podOffloadingStrategy": strategy}
     offloading = named(keys.NAMESPACE_OFFLOADING, Key("shop", keys.OFFLOADING_NAME), spec=spec)
     await cluster.create(keys.NAMESPACE_OFFLOADING, offloading)
-    data = await cluster.create(CLAIM, made or claim())
+    data = await cluster.create(CLAIM, made or claim_to_move())
     cluster.disks[objects.uid(data)] = DATA
     return cluster
 
@@ -203,7 +203,7 @@ async def is_moved(cluster: World) -> bool:
 
 
 async def test_the_data_is_where_it_was_asked_to_be() -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
     cluster.calls = 0
 
     await move(cluster).go()
@@ -214,7 +214,7 @@ async def test_the_data_is_where_it_was_asked_to_be() -> None:
 
 @pytest.mark.parametrize("calls", range(CALLS))
 async def test_interrupted_anywhere_the_same_command_goes_on(calls: int) -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
     cluster.left = calls
 
     with pytest.raises(Cut):
@@ -246,7 +246,7 @@ class Endless(Disks):
 
 
 async def test_ctrl_c_ends_the_pods_that_copy_and_loses_nothing() -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
     hands = Endless(cluster)
     begun = Move(Side(cluster, Progress()), WANTED, hands, timeout_s=5)  # type: ignore[arg-type]  # the fake is a Cluster
     running = asyncio.create_task(begun.go())
@@ -262,7 +262,7 @@ async def test_ctrl_c_ends_the_pods_that_copy_and_loses_nothing() -> None:
 
 
 async def test_a_copy_that_differs_replaces_nothing() -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
 
     with pytest.raises(click.ClickException, match="differs"):
         await move(cluster, spoils=True).go()
@@ -285,7 +285,7 @@ def forged(field: str, part: Object) -> Change:
     """Return what a user of the namespace can write: a record with ``part`` in it."""
 
     def write(world: World) -> Any:
-        copied = forge.copied_claim(WANTED, claim())
+        copied = forge.copied_claim(WANTED, claim_to_move())
         notes = copied["metadata"]["annotations"]
         record = json.loads(notes[keys.MOVED_CLAIM])
         record[field] = {**record[field], **part}
@@ -299,7 +299,7 @@ def rewritten(**parts: Any) -> Change:
     """Return what a user can write as well: a record whose ``parts`` are anything."""
 
     def write(world: World) -> Any:
-        copied = forge.copied_claim(WANTED, claim())
+        copied = forge.copied_claim(WANTED, claim_to_move())
         notes = copied["metadata"]["annotations"]
         notes[keys.MOVED_CLAIM] = json.dumps({**json.loads(notes[keys.MOVED_CLAIM]), **parts})
         return world.create(CLAIM, copied)
@@ -310,7 +310,7 @@ def rewritten(**parts: Any) -> Change:
 def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
     """Owners are those of the copy, whatever its record says. Source: docs/parity.md H12."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "store", "uid": "7"}
-    owned = claim()
+    owned = claim_to_move()
     owned["metadata"]["ownerReferences"] = [owner]
     copied = forge.copied_claim(WANTED, owned)
     record = json.loads(copied["metadata"]["annotations"][keys.MOVED_CLAIM])
@@ -328,6 +328,8 @@ def test_of_a_record_only_what_cannot_bind_the_claim_is_taken_over() -> None:
 
     del copied["metadata"]["ownerReferences"]
     assert "ownerReferences" not in forge.recreated(WANTED, copied)["metadata"]
+    gone = forge.next_step(WANTED, None, copied)
+    assert str(gone).endswith(f"restore it, or remove persistentvolumeclaim {WANTED.copy}")
 
 
 REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {
@@ -336,8 +338,8 @@ REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {
     "the same place": (None, MoveOptions(HERE, "milan"), None, "where node milan is already"),
     "no storage": (None, MoveOptions(HERE, "naples"), None, "naples offers no storage"),
     "in use": (None, WANTED, lambda world: world.create(keys.POD, pod()), "pods use it: store"),
-    "another class": (claim(storageClassName="fast"), WANTED, None, "its class is fast"),
-    "a device": (claim(volumeMode="Block"), WANTED, None, "volumeMode is Block"),
+    "another class": (claim_to_move(storageClassName="fast"), WANTED, None, "its class is fast"),
+    "a device": (claim_to_move(volumeMode="Block"), WANTED, None, "volumeMode is Block"),
     "a record with a volume": (
         None, WANTED, forged("spec", {"volumeName": "theirs"}), "no copy of a move",
     ),
@@ -355,7 +357,7 @@ REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {
     "a namesake of the copy": (
         None,
         WANTED,
-        lambda world: world.create(CLAIM, claim(WANTED.copy)),
+        lambda world: world.create(CLAIM, claim_to_move(WANTED.copy)),
         "is in the way",
     ),
 }  # fmt: skip
@@ -365,7 +367,7 @@ REFUSED: dict[str, tuple[Object | None, MoveOptions, Change | None, str]] = {
 async def test_what_cannot_be_moved_is_left_as_it_is(
     made: Object | None, wanted: MoveOptions, change: Change | None, says: str
 ) -> None:
-    cluster = await world(made)
+    cluster = await cluster_to_move_in(made)
     if change:
         await change(cluster)
     before = cluster.everything()
@@ -383,14 +385,14 @@ async def test_what_cannot_be_moved_is_left_as_it_is(
 async def test_a_strategy_that_keeps_pods_off_the_target_is_named(
     strategy: str, target: str, says: str
 ) -> None:
-    cluster = await world(strategy=strategy)
+    cluster = await cluster_to_move_in(strategy=strategy)
 
     with pytest.raises(click.ClickException, match=says):
         await move(cluster, MoveOptions(HERE, target)).go()
 
 
 async def test_another_target_half_way_is_refused() -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
     cluster.left = 3
     with pytest.raises(Cut):
         await move(cluster).go()
@@ -401,14 +403,14 @@ async def test_another_target_half_way_is_refused() -> None:
 
 
 async def test_a_claim_that_somebody_made_anew_meanwhile_is_not_filled() -> None:
-    cluster = await world()
+    cluster = await cluster_to_move_in()
     cluster.refused = HERE
     with pytest.raises(Cut):
         await move(cluster).go()
     cluster.refused = None
     copied = await cluster.get(CLAIM, WANTED.copy)
     assert copied
-    theirs = await cluster.create(CLAIM, claim())
+    theirs = await cluster.create(CLAIM, claim_to_move())
     cluster.disks[objects.uid(theirs)] = "theirs"
 
     with pytest.raises(click.ClickException, match="somebody else made it again"):

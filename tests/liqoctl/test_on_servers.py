@@ -18,7 +18,7 @@ from apis.objects import Key, Kind, Object, named
 from kube import client
 from kube.client import ClusterClient
 from liqoctl import completion
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 from sandbox import audit
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl

@@ -17,20 +17,22 @@ from certs import identity, pki
 from kube import credentials
 from kube.client import ClusterClient
 from kube.errors import ForbiddenError
+from liqoctl import authentication as auth
 from liqoctl import clusters, options, output
 from liqoctl import identity as identity_
 from liqoctl import peer as peer_
-from liqoctl.__main__ import cli
 from liqoctl.clusters import Side
 from liqoctl.forge import peering as forge
+from liqoctl.options import cli
 from liqoctl.output import Progress
 from tests.fakes import FakeCluster
+from tests.kube.running import until
 
 SPACE = "liqo-tenant-milan"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def tenant(status: str = "True", *, generation: int = 2, observed: int = 2) -> Object:
+def tenant_status(status: str = "True", *, generation: int = 2, observed: int = 2) -> Object:
     condition = {
         "type": "Ready",
         "status": status,
@@ -45,12 +47,12 @@ def tenant(status: str = "True", *, generation: int = 2, observed: int = 2) -> O
 
 
 def test_a_tenant_is_believed_about_what_it_says_now_only() -> None:
-    assert forge.is_let_in(tenant())
-    assert not forge.is_let_in(tenant(observed=1))
-    assert not forge.is_judged(tenant("False", observed=1))
-    assert forge.is_judged(tenant("False"))
-    assert forge.complaint(tenant("False")) == "NameCollision: rolebinding a/b"
-    assert not forge.is_let_in_now(tenant(), NOW)
+    assert forge.is_let_in(tenant_status())
+    assert not forge.is_let_in(tenant_status(observed=1))
+    assert not forge.is_judged(tenant_status("False", observed=1))
+    assert forge.is_judged(tenant_status("False"))
+    assert forge.complaint(tenant_status("False")) == "NameCollision: rolebinding a/b"
+    assert not forge.is_let_in_now(tenant_status(), NOW)
 
 
 def test_a_kubeconfig_of_before_is_not_taken_for_the_one_of_a_new_certificate() -> None:
@@ -78,7 +80,7 @@ def test_a_tenant_of_liqo_is_believed_by_its_certificate() -> None:
     params = AuthParams("https://milan:6443", b"ca", signed).shown()
 
     def of_liqo(public: bytes, **status: object) -> Object:
-        made = tenant()
+        made = tenant_status()
         spec = {"clusterID": "rome", "publicKey": base64.b64encode(public).decode()}
         return {**made, "spec": spec, "status": {"tenantNamespace": "n", **status}}
 
@@ -94,7 +96,7 @@ def test_a_tenant_of_liqo_is_believed_by_its_certificate() -> None:
 def test_a_consumer_names_its_key_by_the_bytes_that_liqo_reads() -> None:
     key = identity.new_key()
 
-    proof = peer_.proof_of(key, "rome", b"signature")
+    proof = auth.proof_of(key, "rome", b"signature")
 
     assert proof["publicKey"] == identity.public_key(key)
     assert identity.is_key_of(proof["csr"], proof["publicKey"])
@@ -104,6 +106,12 @@ def signed_in(**params: str) -> Object:
     key = Key(SPACE, "controlplane-milan")
     found = AuthParams.parse({"apiServer": "https://milan:6443", "ca": "bWlsYW4=", **params})
     return forge.identity(key, "milan", found, "liqo-tenant-rome", {})
+
+
+def test_an_identity_names_the_networks_of_the_providers_pods_if_there_are_any() -> None:
+    assert "annotations" not in forge.with_networks(signed_in(), "")["metadata"]
+    named = forge.with_networks(signed_in(), "10.1.0.0/16")
+    assert named["metadata"]["annotations"] == {keys.POD_NETWORKS: "10.1.0.0/16"}
 
 
 @pytest.mark.parametrize(
@@ -135,10 +143,10 @@ def test_a_tenant_of_another_key_is_another_cluster() -> None:
 
     def of(public: bytes) -> Object:
         spec = {"clusterID": "rome", "publicKey": base64.b64encode(public).decode()}
-        return {**tenant(), "spec": spec}
+        return {**tenant_status(), "spec": spec}
 
     assert forge.other_key(None, key) == ""
-    assert forge.other_key(tenant(), key) == ""
+    assert forge.other_key(tenant_status(), key) == ""
     assert forge.other_key(of(identity.public_key(key)), key) == ""
     assert forge.other_key(of(pki.public_key(key)), key) == ""
     assert "--replace" in forge.other_key(of(identity.public_key(other)), key)
@@ -148,10 +156,10 @@ def test_a_tenant_of_another_key_is_another_cluster() -> None:
 def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    evil = tenant("False")
+    evil = tenant_status("False")
     evil["status"]["conditions"][0]["reason"] = "x\x1b[2Jy"
 
-    output.show(keys.TENANT, [evil], output.Shown(None), is_list=True)
+    output.show(keys.TENANT, [evil], options.Shown(None), is_list=True)
 
     assert capsys.readouterr().out.splitlines() == [
         "NAME   NAMESPACE          CONDITION   READY   REASON",
@@ -235,7 +243,7 @@ async def test_a_cluster_does_not_peer_with_itself() -> None:
     await fake.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, key, data=data))
 
     with pytest.raises(click.ClickException, match="cannot peer with itself"):
-        await peer_.meet(side(fake), side(fake))
+        await auth.meet(side(fake), side(fake))
 
 
 @pytest.mark.parametrize("named_in", ["for-rome", "", "of-somebody-else"])
@@ -252,7 +260,7 @@ async def test_a_peering_user_knows_its_namespace_by_its_kubeconfig(named_in: st
     if named_in == "of-somebody-else":
         fake.fail("get", ForbiddenError("no"), kind=keys.NAMESPACE)
 
-    assert await peer_.tenant_namespace(fake, "rome") == name
+    assert await auth.tenant_namespace(fake, "rome") == name
 
 
 async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> None:
@@ -264,7 +272,7 @@ async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> 
     await fake.create(keys.NAMESPACE, forge.tenant_namespace("rome"))
     where = Key("liqo-tenant-rome", "rome")
     applied = await fake.create(keys.TENANT, named(keys.TENANT, where, spec={"clusterID": "rome"}))
-    refused = tenant("False", observed=applied["metadata"].get("generation"))["status"]
+    refused = tenant_status("False", observed=applied["metadata"].get("generation"))["status"]
     refused["authParams"] = {}
 
     asked = asyncio.create_task(identity_.identity(side(fake), "rome", ""))
@@ -276,6 +284,44 @@ async def test_the_identity_of_a_tenant_just_applied_waits_for_the_verdict() -> 
 
         with pytest.raises(click.ClickException, match="NameCollision: rolebinding a/b"):
             await asked
+
+
+@pytest.mark.parametrize("is_refused_again", [False, True])
+async def test_what_was_refused_before_is_judged_anew(
+    monkeypatch: pytest.MonkeyPatch, *, is_refused_again: bool
+) -> None:
+    """After an installation the controllers before it may have refused the Tenant."""
+    rome, milan = FakeCluster(), FakeCluster()
+    await rome.create(keys.NAMESPACE, forge.tenant_namespace("milan"))
+    await milan.create(keys.NAMESPACE, forge.tenant_namespace("rome"))
+    where, text = Key("liqo-tenant-rome", "rome"), "rome.milan"
+    data = {"nonce": base64.b64encode(text.encode()).decode()}
+    await milan.create(keys.SECRET, {**forge.nonce(where.namespace, "rome"), "data": data})
+    signed = {**data, "signedNonce": base64.b64encode(b"signed").decode()}
+    held = {**forge.signed_nonce(SPACE, "milan", text), "data": signed}
+    await rome.create(keys.SECRET, held)
+    private = {"privateKey": base64.b64encode(identity.new_key()).decode()}
+    own = Key("liqo", keys.AUTHENTICATION_KEYS)
+    await rome.create(keys.SECRET, named(keys.SECRET, own, data=private))
+    peers = auth.PeerClusters(side(rome), side(milan), "rome", "milan")
+
+    first = asyncio.create_task(auth.let_in(peers, auth.AS_USUAL))
+    await until(lambda: milan.requests["watch", "tenants"] == 1)
+    made = (await milan.get_live(keys.TENANT, where) or {})["metadata"]["generation"]
+    status = tenant_status("False", observed=made)["status"]
+    await milan.patch_status(keys.TENANT, where, {**status, "authParams": None})
+    with pytest.raises(click.ClickException, match="NameCollision"):
+        await first
+    if is_refused_again:
+        monkeypatch.setattr(auth, "AGAIN_S", 0.05)
+        with pytest.raises(click.ClickException, match="NameCollision"):
+            await auth.let_in(peers, auth.AS_USUAL)
+        return
+
+    again = asyncio.create_task(auth.let_in(peers, auth.AS_USUAL))
+    await until(lambda: milan.requests["watch", "tenants"] == 2)
+    await milan.patch_status(keys.TENANT, where, tenant_status(observed=made)["status"])
+    assert forge.is_let_in(await again)
 
 
 async def test_a_command_that_takes_too_long_says_for_what_it_waited(
@@ -397,7 +443,7 @@ async def test_what_another_cluster_wrote_moves_no_cursor(
 
 
 def test_an_error_in_the_words_of_another_cluster_moves_no_cursor() -> None:
-    @options.command()
+    @click.command(cls=options.Command)
     def fail() -> None:
         raise click.ClickException(f"tenant rome: {ESCAPES}")
 

@@ -17,7 +17,7 @@ from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import SliceDemand, divide
 from kube import informer
 from kube.client import ClusterClient
-from liqoctl.forge import peering, sharing
+from liqoctl.forge import resourceslice, sharing
 from tests import factories
 from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.liqoctl.test_on_servers import Server
@@ -25,7 +25,7 @@ from tests.liqoctl.test_on_servers import Server
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def node(name: str, **allocatable: str) -> Object:
+def allocatable_node(name: str, **allocatable: str) -> Object:
     return factories.node(name, status={**READY, "allocatable": allocatable})
 
 
@@ -49,7 +49,7 @@ def test_what_is_shown_is_what_the_controllers_grant() -> None:
     mine["status"] = {"resources": {"cpu": "40"}}
     found = sharing.shown(
         seen(
-            nodes=[node("a", cpu="100", pods="110")],
+            nodes=[allocatable_node("a", cpu="100", pods="110")],
             pods=[pod("local", cpu="50"), pod("theirs", "pool-a8a4c692b93b", cpu="20")],
             slices=[mine],
             tenants=[TENANT],
@@ -126,13 +126,13 @@ def test_what_is_not_said_stays() -> None:
 def test_a_slice_is_answered_by_one_no_or_two_answers() -> None:
     def answered(**said: str) -> bool:
         listed = [{"type": type_, "status": status} for type_, status in said.items()]
-        return peering.is_answered({"metadata": {}, "status": {"conditions": listed}})
+        return resourceslice.is_answered({"metadata": {}, "status": {"conditions": listed}})
 
     assert answered(Authentication="Denied")
     assert answered(Authentication="Accepted", Resources="Denied")
     assert answered(Authentication="Accepted", Resources="Accepted")
     assert not answered(Authentication="Accepted")
-    assert not peering.is_answered(None)
+    assert not resourceslice.is_answered(None)
 
 
 # On a real API server -----------------------------------------------------------------------------

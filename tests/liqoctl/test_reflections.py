@@ -16,7 +16,7 @@ SKIP = {"annotations": {keys.SKIP_REFLECTION: "true"}}
 ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 
 
-async def world(
+async def reflecting_cluster(
     policy: str = "DenyList",
     *,
     opted_in: tuple[Kind, ...] = (),
@@ -61,11 +61,11 @@ async def world(
         spec = {"clusterID": name}
         key = Key(f"liqo-tenant-{name}", name)
         await cluster.create(keys.VIRTUAL_NODE, named(keys.VIRTUAL_NODE, key, spec=spec))
-    await fill(cluster)
+    await fill_namespace(cluster)
     return cluster
 
 
-async def fill(cluster: FakeCluster) -> None:
+async def fill_namespace(cluster: FakeCluster) -> None:
     secrets: dict[str, Object] = {
         "plain": {},
         "skipped": {"metadata": {"name": "skipped", "namespace": "shop", **SKIP}},
@@ -80,10 +80,10 @@ async def fill(cluster: FakeCluster) -> None:
     pod = factories.pod("shop", "web", spec={"nodeName": "milan", "volumes": volumes})
     await cluster.create(keys.POD, pod)
     text = "configmap shop-rome/taken exists on milan and is not ours"
-    await cluster.create(keys.EVENT, told(("configmap", "milan"), taken, text))
+    await cluster.create(keys.EVENT, note(("configmap", "milan"), taken, text))
 
 
-def told(
+def note(
     by: tuple[str, str],
     about: Object,
     message: str,
@@ -107,7 +107,7 @@ def told(
     )
 
 
-async def offload(cluster: FakeCluster, *providers: str) -> None:
+async def offload_to(cluster: FakeCluster, *providers: str) -> None:
     """Say that ``providers`` made the twin namespace, by default milan alone."""
     for name in providers or ("milan",):
         key = Key(f"liqo-tenant-{name}", name)
@@ -119,8 +119,8 @@ async def offload(cluster: FakeCluster, *providers: str) -> None:
 
 
 async def test_each_object_says_where_it_is_and_why_not() -> None:
-    cluster = await world()
-    await offload(cluster)
+    cluster = await reflecting_cluster()
+    await offload_to(cluster)
 
     lines = await reflections.reflected(cluster, "shop")
 
@@ -140,11 +140,11 @@ async def test_each_object_says_where_it_is_and_why_not() -> None:
 
 
 async def test_rights_that_are_missing_for_a_kind_are_told_of_it_and_its_objects() -> None:
-    cluster = await world(opted_in=(ROUTE,))
-    await offload(cluster)
+    cluster = await reflecting_cluster(opted_in=(ROUTE,))
+    await offload_to(cluster)
     await cluster.create(ROUTE, named(ROUTE, Key("shop", "web"), spec={}))
     offloading = named(keys.NAMESPACE_OFFLOADING, Key("shop", "offloading"))
-    withheld = told((ROUTE.resource, "milan"), offloading, "on rome: httproutes is forbidden")
+    withheld = note((ROUTE.resource, "milan"), offloading, "on rome: httproutes is forbidden")
     await cluster.create(keys.EVENT, withheld)
 
     lines = await reflections.reflected(cluster, "shop")
@@ -156,18 +156,18 @@ async def test_rights_that_are_missing_for_a_kind_are_told_of_it_and_its_objects
 
 
 async def test_each_provider_has_its_own_failures() -> None:
-    cluster = await world()
-    await offload(cluster, "milan", "turin")
+    cluster = await reflecting_cluster()
+    await offload_to(cluster, "milan", "turin")
     web = await cluster.get(keys.SERVICE, Key("shop", "web"))
     taken = await cluster.get(keys.CONFIG_MAP, Key("shop", "taken"))
     assert web
     assert taken
-    late = told(("configmap", "turin"), taken, "", minute=1, reason="SuccessfulReflection")
+    late = note(("configmap", "turin"), taken, "", minute=1, reason="SuccessfulReflection")
     withheld = named(keys.NAMESPACE_OFFLOADING, Key("shop", "offloading"))
     for event in (
         late,
-        told(("service", "turin"), web, "service shop-rome/web exists on turin"),
-        told(("secret", "turin"), withheld, "on turin: secrets is forbidden"),
+        note(("service", "turin"), web, "service shop-rome/web exists on turin"),
+        note(("secret", "turin"), withheld, "on turin: secrets is forbidden"),
     ):
         await cluster.create(keys.EVENT, event)
 
@@ -196,13 +196,13 @@ def claim(name: str, class_: str = "liqo", volume: str = "", **annotations: str)
 
 
 async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> None:
-    cluster = await world()
-    await offload(cluster, "milan", "turin")
+    cluster = await reflecting_cluster()
+    await offload_to(cluster, "milan", "turin")
     for name, node in (("at-home", "rome-1"), ("at-milan", "milan")):
         await cluster.create(keys.ENDPOINT_SLICE, endpoints(name, node))
     odd = await cluster.create(keys.ENDPOINT_SLICE, endpoints("unreached", "rome-1"))
     why = "address 192.0.2.7 is of no pod here"
-    await cluster.create(keys.EVENT, told(("endpointslice", "turin"), odd, why))
+    await cluster.create(keys.EVENT, note(("endpointslice", "turin"), odd, why))
     metadata = {
         "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
         "annotations": {keys.PROVISIONED_BY: keys.STORAGE_PROVISIONER},
@@ -266,15 +266,15 @@ async def test_endpoints_go_as_their_service_and_claims_with_their_data() -> Non
 
 
 async def test_what_is_over_and_what_an_object_before_it_was_told_is_no_failure() -> None:
-    cluster = await world()
-    await offload(cluster)
+    cluster = await reflecting_cluster()
+    await offload_to(cluster)
     taken = await cluster.get(keys.CONFIG_MAP, Key("shop", "taken"))
     assert taken
-    over = told(("configmap", "milan"), taken, "", minute=1, reason="SuccessfulReflection")
+    over = note(("configmap", "milan"), taken, "", minute=1, reason="SuccessfulReflection")
     await cluster.create(keys.EVENT, over)
     before = named(keys.SERVICE, Key("shop", "web"), metadata={"uid": "before"})
-    await cluster.create(keys.EVENT, told(("service", "milan"), before, "is taken"))
-    others = told(("service", "milan"), before, "no reflector's", minute=1)
+    await cluster.create(keys.EVENT, note(("service", "milan"), before, "is taken"))
+    others = note(("service", "milan"), before, "no reflector's", minute=1)
     del others["metadata"]["labels"]
     await cluster.create(keys.EVENT, others)
 
@@ -283,20 +283,12 @@ async def test_what_is_over_and_what_an_object_before_it_was_told_is_no_failure(
     assert [line for line in lines if line.state == "failed"] == []
 
 
-@pytest.mark.parametrize(
-    ("template", "offloading", "expected"),
-    [
-        ("Referenced", None, "stays"),
-        ("Referenced", {}, "stays"),
-        ("DenyList", {keys.REFLECTION_POLICY: "Referenced"}, "stays"),
-        ("Referenced", {keys.REFLECTION_POLICY: "DenyList"}, "failed"),
-    ],
-)
+@factories.cases("template, offloading, expected")
 async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(
     template: str, offloading: dict[str, str] | None, expected: str
 ) -> None:
-    cluster = await world(template, annotations=offloading)
-    await offload(cluster)
+    cluster = await reflecting_cluster(template, annotations=offloading)
+    await offload_to(cluster)
 
     lines = await reflections.reflected(cluster, "shop")
 
@@ -307,7 +299,7 @@ async def test_what_no_offloaded_pod_mentions_stays_when_so_asked(
 
 
 async def test_before_offloading_it_is_told_what_would_be() -> None:
-    cluster = await world()
+    cluster = await reflecting_cluster()
     before = cluster.everything()
     wanted = forge.manifest("shop", forge.OffloadOptions(selectors=["region=turin"]))
 
@@ -319,7 +311,7 @@ async def test_before_offloading_it_is_told_what_would_be() -> None:
 
 
 async def test_before_offloading_the_policy_that_would_be_asked_for_counts() -> None:
-    cluster = await world()
+    cluster = await reflecting_cluster()
     wanted = forge.manifest("shop", forge.OffloadOptions(reflection="Referenced"))
 
     lines = await reflections.would_be(cluster, wanted)
@@ -335,8 +327,8 @@ async def test_before_offloading_the_policy_that_would_be_asked_for_counts() -> 
 async def test_of_several_virtual_nodes_the_template_of_the_one_that_reflects_counts(
     holder: str, state: str
 ) -> None:
-    cluster = await world()
-    await offload(cluster)
+    cluster = await reflecting_cluster()
+    await offload_to(cluster)
     where, template = Key("liqo-tenant-milan", "milan-2"), Key("liqo", "narrow")
     narrow = {"containerImage": "x", "reflectorsConfig": {"service": ALLOWED}}
     chosen = {"name": template.name, "namespace": template.namespace}
@@ -356,12 +348,12 @@ async def test_of_several_virtual_nodes_the_template_of_the_one_that_reflects_co
 
 async def test_a_namespace_that_is_nowhere_else_says_so() -> None:
     with pytest.raises(ClickException, match="why namespace shop"):
-        await reflections.reflected(await world(), "shop")
+        await reflections.reflected(await reflecting_cluster(), "shop")
 
 
 async def test_the_table_has_a_line_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = await world()
-    await offload(cluster)
+    cluster = await reflecting_cluster()
+    await offload_to(cluster)
 
     reflections.show(await reflections.reflected(cluster, "shop"))
 
@@ -373,8 +365,8 @@ async def test_the_table_has_a_line_an_object(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_kinds_that_were_opted_in_are_shown_and_said_to_be_unknown(*, is_known: bool) -> None:
-    cluster = await world(opted_in=(ROUTE,))
-    await offload(cluster)
+    cluster = await reflecting_cluster(opted_in=(ROUTE,))
+    await offload_to(cluster)
     await cluster.create(ROUTE, named(ROUTE, Key("shop", "main")))
     if not is_known:
         cluster.fail("list", errors.NotFoundError("404 page not found"), kind=ROUTE)
@@ -396,8 +388,8 @@ POLICIES = {
 
 @pytest.mark.parametrize("opted_in", [(), reflection.OPTIONAL])
 async def test_policies_stay_unless_they_are_opted_in(opted_in: tuple[Kind, ...]) -> None:
-    cluster = await world(opted_in=opted_in)
-    await offload(cluster)
+    cluster = await reflecting_cluster(opted_in=opted_in)
+    await offload_to(cluster)
     for kind, spec in POLICIES.items():
         await cluster.create(kind, named(kind, Key("shop", "all"), spec=spec))
 
@@ -416,8 +408,8 @@ async def test_policies_stay_unless_they_are_opted_in(opted_in: tuple[Kind, ...]
 
 
 async def test_who_may_not_look_at_policies_or_nodes_is_told_nothing_of_them() -> None:
-    cluster = await world()
-    await offload(cluster)
+    cluster = await reflecting_cluster()
+    await offload_to(cluster)
     cluster.fail("list", errors.ForbiddenError("no"), kind=keys.RESOURCE_QUOTA)
 
     assert await reflections.policies(cluster, "shop") == []

@@ -10,14 +10,16 @@ import pytest
 from apis import keys
 from apis.objects import Key, Object, named
 from kube.client import ClusterClient
-from liqoctl import peer
+from liqoctl import authentication as auth
+from liqoctl.authentication import Authentication, PeerClusters
 from liqoctl.clusters import Side
 from liqoctl.forge import peering
 from liqoctl.forge.peering import Consumer, Entrance, Verdict
 from liqoctl.output import Progress
-from liqoctl.peer import Authentication, PeerClusters
+from tests import factories
 from tests.fakes import FakeCluster
 
+ANNOUNCED = factories.table("announced_servers")
 KNOWN = "https://milan.example:6443"
 SPACE = "liqo-tenant-milan"
 OWN = Consumer(
@@ -35,47 +37,7 @@ OWN = Consumer(
 
 @pytest.mark.parametrize(
     ("server", "proxy", "verdict"),
-    [
-        (KNOWN, "", Verdict.OK),
-        ("https://milan.example:6443/", "", Verdict.OK),
-        ("https://MILAN.example.:6443", "", Verdict.OK),
-        (KNOWN, "http://proxy.example:3128", Verdict.OK),
-        (KNOWN, "http://other.example:3128", Verdict.ASK),
-        ("https://milan.example", "", Verdict.ASK),
-        ("http://milan.example:6443", "", Verdict.ASK),
-        ("https://fine.example:6443", "", Verdict.ASK),
-        ("https://203.0.113.9:6443", "", Verdict.ASK),
-        ("https://10.0.0.1:6443", "", Verdict.ASK),
-        ("", "", Verdict.REFUSE),
-        ("https://", "", Verdict.REFUSE),
-        ("https://[", "", Verdict.REFUSE),
-        ("https://a:port", "", Verdict.ASK),
-        ("https://127.0.0.1:6443", "", Verdict.REFUSE),
-        ("https://[::1]:6443", "", Verdict.REFUSE),
-        ("https://[::ffff:127.0.0.1]:6443", "", Verdict.REFUSE),
-        ("https://0.0.0.0:6443", "", Verdict.REFUSE),
-        ("https://localhost:6443", "", Verdict.REFUSE),
-        ("https://api.localhost:6443", "", Verdict.REFUSE),
-        ("https://169.254.169.254", "", Verdict.REFUSE),
-        ("https://[fe80::1%25eth0]", "", Verdict.REFUSE),
-        ("https://224.0.0.1", "", Verdict.REFUSE),
-        ("https://240.0.0.1", "", Verdict.REFUSE),
-        ("https://0.0.0.1:6443", "", Verdict.REFUSE),
-        ("https://[2002:cb00:7107::1]:6443", "", Verdict.REFUSE),
-        ("https://[2001:0:cb00:7107:8000:63bf:3fff:fdd2]:6443", "", Verdict.REFUSE),
-        ("https://[64:ff9b::7f00:1]:6443", "", Verdict.REFUSE),
-        ("https://[64:ff9b::cb00:7109]:6443", "", Verdict.ASK),
-        ("https://203.0.113.7:6443", "", Verdict.REFUSE),
-        ("https://[2001:db8:0::7]:6443", "", Verdict.REFUSE),
-        ("https://10.244.0.9:6443", "", Verdict.REFUSE),
-        ("https://10.96.0.10:443", "", Verdict.REFUSE),
-        ("https://[fd00::9]:443", "", Verdict.REFUSE),
-        ("https://rebinds.example:6443", "", Verdict.REFUSE),
-        ("https://inside.example:6443", "", Verdict.REFUSE),
-        (KNOWN, "http://169.254.169.254:80", Verdict.REFUSE),
-        (KNOWN, "http://10.96.0.10:3128", Verdict.REFUSE),
-        ("https://203.0.113.9:6443", "http://127.0.0.1:3128", Verdict.REFUSE),
-    ],
+    [(*row, Verdict[verdict]) for verdict, rows in ANNOUNCED.items() for row in rows],
 )
 def test_what_is_announced_is_judged(server: str, proxy: str, verdict: Verdict) -> None:
     assert peering.judge(Entrance(server, proxy), OWN).verdict is verdict
@@ -112,7 +74,7 @@ def test_a_flag_names_services_of_the_consumer_and_never_its_machines(
     assert found.verdict is verdict
 
 
-class Rome(FakeCluster):
+class StoringRome(FakeCluster):
     """A cluster, and where its kubeconfig leads."""
 
     def __init__(self, server: str) -> None:
@@ -121,7 +83,7 @@ class Rome(FakeCluster):
 
 
 async def peers() -> PeerClusters:
-    rome, milan = Rome("https://rome.example:6443"), Rome(KNOWN)
+    rome, milan = StoringRome("https://rome.example:6443"), StoringRome(KNOWN)
     node = named(keys.NODE, Key("", "n"), spec={"podCIDRs": ["10.244.0.0/24"]})
     await rome.create(keys.NODE, node)
     addresses = [{"type": "InternalIP", "address": "203.0.113.7"}]
@@ -135,14 +97,14 @@ async def peers() -> PeerClusters:
     return PeerClusters(here, there, "rome", "milan")
 
 
-def tenant(server: str, proxy: str = "") -> Object:
+def announced_tenant(server: str, proxy: str = "") -> Object:
     made = named(keys.TENANT, Key("liqo-tenant-rome", "rome"), spec={"clusterID": "rome"})
     params = {"apiServer": server, "proxyURL": proxy}
     return {**made, "status": {"tenantNamespace": "liqo-tenant-rome", "authParams": params}}
 
 
-async def stored(of: PeerClusters) -> list[Object]:
-    everything = cast("Rome", of.consumer.cluster).everything()
+async def stored_secrets(of: PeerClusters) -> list[Object]:
+    everything = cast("StoringRome", of.consumer.cluster).everything()
     return [one for (kind, _), one in everything.items() if kind == keys.IDENTITY]
 
 
@@ -150,34 +112,32 @@ async def stored(of: PeerClusters) -> list[Object]:
 async def test_a_provider_that_announces_another_server_and_proxy_is_refused(server: str) -> None:
     """The row: both servers are named, and nothing is stored."""
     both = await peers()
-    evil = tenant(server, "http://169.254.169.254:80")
+    evil = announced_tenant(server, "http://169.254.169.254:80")
 
     with pytest.raises(click.ClickException, match="refused") as refused:
-        await peer.sign_in(both, evil, Authentication(wait=False))
+        await auth.sign_in(both, evil, Authentication(wait=False))
 
     assert server in refused.value.message
     assert KNOWN in refused.value.message
-    assert await stored(both) == []
+    assert await stored_secrets(both) == []
 
 
-async def test_without_a_terminal_the_flag_to_type_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_without_a_terminal_the_flag_to_type_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
     both, other = await peers(), "https://203.0.113.9:6443"
 
     with pytest.raises(click.UsageError) as asked:
-        await peer.sign_in(both, tenant(other), Authentication(wait=False))
+        await auth.sign_in(both, announced_tenant(other), Authentication(wait=False))
 
     assert asked.value.exit_code == 2
     assert f"--provider-server={other}" in asked.value.message
     assert KNOWN in asked.value.message
-    assert await stored(both) == []
+    assert await stored_secrets(both) == []
 
     named_ = Authentication(wait=False, provider_server=other)
-    await peer.sign_in(both, tenant(other), named_)
-    await peer.sign_in(both, tenant(other), Authentication(wait=False))  # as before
-    assert len(await stored(both)) == 1
+    await auth.sign_in(both, announced_tenant(other), named_)
+    await auth.sign_in(both, announced_tenant(other), Authentication(wait=False))  # as before
+    assert len(await stored_secrets(both)) == 1
 
 
 @pytest.mark.parametrize(("said", "count"), [("y", 1), ("n", 0)])
@@ -187,15 +147,15 @@ async def test_at_a_terminal_the_administrator_is_asked(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(click, "confirm", lambda _, **__: said == "y" or _abort())
     both = await peers()
-    told = tenant("https://203.0.113.9:6443")
+    told = announced_tenant("https://203.0.113.9:6443")
 
     if said == "y":
-        await peer.sign_in(both, told, Authentication(wait=False))
+        await auth.sign_in(both, told, Authentication(wait=False))
     else:
         with pytest.raises(click.Abort):
-            await peer.sign_in(both, told, Authentication(wait=False))
+            await auth.sign_in(both, told, Authentication(wait=False))
 
-    assert len(await stored(both)) == count
+    assert len(await stored_secrets(both)) == count
 
 
 def _abort() -> bool:

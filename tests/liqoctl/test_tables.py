@@ -12,7 +12,7 @@ from liqoctl.forge import tables
 NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def made(kind: Kind, ago: timedelta = timedelta(hours=5)) -> Object:
+def made_table(kind: Kind, ago: timedelta = timedelta(hours=5)) -> Object:
     obj = named(kind, Key("liqo-tenant-milan", "pool"), spec={}, status={})
     obj["metadata"]["creationTimestamp"] = objects.timestamp(NOW - ago)
     return obj
@@ -22,14 +22,14 @@ def made(kind: Kind, ago: timedelta = timedelta(hours=5)) -> Object:
 def test_each_table_has_a_cell_for_each_column(kind: Kind) -> None:
     for is_wide in (False, True):
         for in_all in (False, True):
-            head, row = tables.rows(kind, [made(kind)], NOW, is_wide=is_wide, in_all=in_all)
+            head, row = tables.rows(kind, [made_table(kind)], NOW, is_wide=is_wide, in_all=in_all)
             assert len(head) == len(row)
             assert ("AGE" in head) is is_wide
             assert head.count("NAMESPACE") == (in_all or tables.TABLES[kind].has_namespace)
 
 
 def test_the_namespace_is_first_if_all_are_shown() -> None:
-    _, row = tables.rows(keys.VIRTUAL_NODE, [made(keys.VIRTUAL_NODE)], NOW, in_all=True)
+    _, row = tables.rows(keys.VIRTUAL_NODE, [made_table(keys.VIRTUAL_NODE)], NOW, in_all=True)
     assert row[:2] == ("liqo-tenant-milan", "pool")
 
 
@@ -45,7 +45,7 @@ def test_the_namespace_is_first_if_all_are_shown() -> None:
     ],
 )
 def test_ages_are_as_kubectl_shows_them(ago: timedelta, shown: str) -> None:
-    assert tables.age(made(keys.TENANT, ago), NOW) == shown
+    assert tables.age(made_table(keys.TENANT, ago), NOW) == shown
 
 
 def test_an_object_that_was_never_made_has_no_age() -> None:

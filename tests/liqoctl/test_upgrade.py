@@ -28,10 +28,7 @@ def rule(*verbs: str) -> Object:
 
 
 def role(*rules: Object) -> Object:
-    return {
-        **named(keys.CLUSTER_ROLE, ROLE, rules=list(rules)),
-        "kind": keys.CLUSTER_ROLE.kind,
-    }
+    return {**named(keys.CLUSTER_ROLE, ROLE, rules=list(rules)), "kind": keys.CLUSTER_ROLE.kind}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +55,7 @@ async def test_a_role_keeps_what_it_allows_until_nobody_needs_it(
     assert applied[1] is other
 
 
-def spaces() -> dict[str, Object]:
+def outdated_namespaces() -> dict[str, Object]:
     twin = factories.namespace("twin", **PEER)
     twin["metadata"]["annotations"] = {keys.MANAGED_BY_NAMESPACE_MAP: "liqo-tenant-milan/rome"}
     return {
@@ -69,21 +66,11 @@ def spaces() -> dict[str, Object]:
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "is_going", "is_opened"),
-    [
-        ("users", False, False),
-        ("like a twin", False, False),
-        ("twin", False, True),
-        ("twin", True, False),
-        ("tenant", False, True),
-        ("tenant", True, True),
-    ],
-)
+@factories.cases("name, is_going, is_opened")
 def test_where_the_controllers_need_to_be_bound(
     name: str, *, is_going: bool, is_opened: bool
 ) -> None:
-    space = spaces()[name]
+    space = outdated_namespaces()[name]
     if is_going:
         space["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
@@ -106,7 +93,7 @@ class Looked(FakeCluster):
 
 async def test_it_waits_until_the_controllers_have_bound_themselves() -> None:
     cluster = Looked()
-    space = await cluster.create(keys.NAMESPACE, spaces()["tenant"])
+    space = await cluster.create(keys.NAMESPACE, outdated_namespaces()["tenant"])
     waiting = asyncio.create_task(
         install.until_bound(Side(cast("ClusterClient", cluster), Progress()))
     )
@@ -123,7 +110,7 @@ async def test_where_they_are_refused_it_says_so_and_goes_on(
 ) -> None:
     monkeypatch.setattr(install, "BOUND_S", 0.01)
     cluster = FakeCluster()
-    await cluster.create(keys.NAMESPACE, spaces()["twin"])
+    await cluster.create(keys.NAMESPACE, outdated_namespaces()["twin"])
 
     await install.until_bound(Side(cast("ClusterClient", cluster), Progress()))
 

@@ -3,25 +3,25 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from apis.objects import Object
-from liqoctl.__main__ import cli
 from liqoctl.forge import values
+from liqoctl.options import cli
+from tests import factories
 from tests.liqoctl import valuespage
 
 DIGEST = "registry.example/pyliqo@sha256:" + "0" * 64
 PAGE = Path(__file__).parents[2] / "docs/values.md"
 
 
-def printed(said: str, *flags: str) -> Result:
+def printed_for(said: str, *flags: str) -> Result:
     return CliRunner().invoke(cli, ["install", "-o", "yaml", "-f", "-", *flags], input=said)
 
 
 def made(said: Any, *flags: str) -> dict[str, Object]:
-    result = printed(yaml.dump(said), *flags)
+    result = printed_for(yaml.dump(said), *flags)
     assert result.exit_code == 0, result.stderr
     found = [obj for obj in yaml.safe_load_all(result.stdout) if obj]
     return {f"{obj['kind']} {obj['metadata']['name']}": obj for obj in found}
@@ -81,7 +81,7 @@ def test_each_setting_is_in_the_deployment_that_it_is_for() -> None:
 
 
 def test_a_proxy_with_a_password_is_named_by_a_secret() -> None:
-    refused = printed("proxy: {httpsProxy: 'http://rome:canary@proxy.example:3128'}")
+    refused = printed_for("proxy: {httpsProxy: 'http://rome:canary@proxy.example:3128'}")
 
     assert refused.exit_code == 2
     assert "name that Secret in proxy.secretName" in " ".join(refused.stderr.split())
@@ -115,24 +115,9 @@ def test_peers_are_told_where_the_api_server_of_a_managed_cluster_is(tmp_path: P
     assert "--trusted-ca" in container["args"]
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("webhok: {}", "webhok: there is no such setting; the nearest is webhook"),
-        ("webhook: {replica: 3}", "the nearest is webhook.replicas"),
-        ("webhook: {replicas: 0}", "webhook.replicas: Expected `int` >= 1"),
-        ("webhook: {replicas: two}", "webhook.replicas: Expected `int | null`, got `str`"),
-        ("webhook: {args: [workers]}", "webhook.args[0]: Expected `str` matching"),
-        ("webhook: {labels: {app.kubernetes.io/name: x}}", "Deployments select their pods by it"),
-        ("certs: {resources: {limits: {cpu: lots}}}", "certs.resources.limits.cpu: 'lots' is not"),
-        ("apiServer: {url: 'http://rome.example'}", "is not an https:// URL of a host"),
-        ("image: 'a b'", "image: 'a b' has a space"),
-        ("- webhook", "a mapping is needed"),
-        ("a: b: c", "mapping values are not allowed in"),
-    ],
-)
+@factories.cases("said, expected")
 def test_what_cannot_be_is_refused_with_the_field_and_what_to_do(said: str, expected: str) -> None:
-    refused = printed(said)
+    refused = printed_for(said)
 
     assert refused.exit_code == 2
     assert expected in refused.stderr
@@ -168,6 +153,6 @@ def test_a_flag_replaces_the_flag_of_that_name_alone() -> None:
 def test_the_page_lists_all_settings_as_they_are() -> None:
     text = PAGE.read_text(encoding="utf-8")
 
-    assert valuespage.written(text) == text
+    assert valuespage.written_values(text) == text
     [example] = [one for one in text.split("```") if one.startswith("yaml\n")]
     assert values.parsed(yaml.safe_load(example.removeprefix("yaml\n"))).webhook.replicas == 3

@@ -15,6 +15,7 @@ from liqoctl import why as work
 from liqoctl.forge import why, whynamespace
 from liqoctl.forge.findings import Facts
 from tests import factories
+from tests.factories import condition
 from tests.fakes import FakeCluster
 
 TAINT = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
@@ -22,7 +23,6 @@ TOLERATES = {"key": keys.VIRTUAL_NODE_TAINT, "operator": "Exists", "effect": "No
 REFUSAL = "namespace foo has no NamespaceOffloading: create it"
 HOOK = "pod.mutate.liqo.io"
 DENIED = f'Error creating: admission webhook "{HOOK}" denied the request: {REFUSAL}'
-UNASKED = f'Error creating: Internal error: failed calling webhook "{HOOK}": EOF'
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"
 NAMES = itertools.count(1)
 
@@ -57,10 +57,6 @@ def pod(
     spec |= {"nodeName": on} if on else {}
     status = {"phase": phase, **status}
     return factories.pod("foo", "web", metadata=metadata or {}, spec=spec, status=status)
-
-
-def condition(type_: str, status: str, reason: str = "", message: str = "") -> Object:
-    return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
 REQUIRED = condition("OffloadingRequired", "True", "ClusterSelected")
@@ -115,7 +111,7 @@ def facts(seen: Object | None = None, **rest: object) -> Facts:
     return Facts("foo", pod=seen, **{"offloading": offloading(), "nodes": NODES, **rest})  # type: ignore[arg-type]  # a table's
 
 
-def told(found: Object | None) -> str:
+def verdict_of(found: Object | None) -> str:
     assert found is not None
     return str(found["verdict"])
 
@@ -134,99 +130,37 @@ DELETED = {"deletionTimestamp": EARLY}
 AWAY = {"labels": {keys.REMOTE_UNAVAILABLE: "true"}}
 
 
-@pytest.mark.parametrize(
-    ("seen", "outcome", "verdict"),
-    [
-        (pod("Running", "milan"), "Runs", "runs on milan (virtual node of cluster milan-id)"),
-        (pod("Running", "rome-1"), "Runs", "runs on rome-1 (this cluster)"),
-        (
-            pod("Running", "rome-1", conditions=[UNREADY]),
-            "Runs",
-            "runs on rome-1 (this cluster), and is not Ready: ContainersNotReady: app",
-        ),
-        (
-            pod("Running", "rome-1", metadata=DELETED),
-            "Ends",
-            "is being deleted on rome-1 (this cluster)",
-        ),
-        (
-            pod("Running", "milan", metadata=DELETED, conditions=[REFUSED_THERE]),
-            "Ends",
-            (
-                "is being deleted on milan (virtual node of cluster milan-id), "
-                "and cannot end: quota exceeded: cpu"
-            ),
-        ),
-        (pod("Succeeded", "rome-1"), "Ended", "ended on rome-1 (this cluster): Succeeded"),
-        (
-            pod("Failed", "gone", reason="Evicted", message="low on disk"),
-            "Ended",
-            "ended on gone: Failed, Evicted: low on disk",
-        ),
-        (
-            pod("Running", "milan", metadata=AWAY),
-            "Unknown",
-            (
-                "was last seen on milan (virtual node of cluster milan-id), "
-                "which cannot be reached now"
-            ),
-        ),
-        (
-            pod(on="milan", conditions=[REFUSED_THERE]),
-            "Waits",
-            "waits because milan-id refuses it: quota exceeded: cpu",
-        ),
-        (
-            pod(on="milan", reason="OffloadingBackOff"),
-            "Waits",
-            "waits because namespace foo is not offloaded to the cluster of its node milan",
-        ),
-        (
-            pod(on="rome-1", containerStatuses=[PULLS]),
-            "Waits",
-            "waits on rome-1 (this cluster) because container app: ErrImagePull: no x",
-        ),
-        (
-            pod(on="rome-1", containerStatuses=[CREATING]),
-            "Starts",
-            "starts on rome-1 (this cluster)",
-        ),
-        (pod(on="gone"), "Waits", "waits because its node gone does not exist (any more)"),
-        (
-            GATED,
-            "Waits",
-            "waits because it has scheduling gates: a/b",
-        ),
-        (
-            pod(selector={"gpu": "yes"}),
-            "Waits",
-            "waits because none of the 3 nodes takes it: 2 outside its nodeSelector, 1 not Ready",
-        ),
-        (
-            pod(on="milan", conditions=[UNANSWERED]),
-            "Waits",
-            "waits on milan (virtual node of cluster milan-id) because no Pod in a minute",
-        ),
-        (
-            pod(on="milan", conditions=[UNSCHEDULABLE]),
-            "Waits",
-            (
-                "waits on milan (virtual node of cluster milan-id) because no node there takes it: "
-                "0/3 nodes: too many pods"
-            ),
-        ),
-        (
-            pod(conditions=[UNSCHEDULABLE]),
-            "Waits",
-            "waits because the scheduler says: 0/3 nodes: too many pods",
-        ),
-        (pod(), "Waits", "waits for the scheduler; rome-1, milan would take it"),
-    ],
-)
-def test_a_pod(seen: Object, outcome: str, verdict: str) -> None:
-    found = why.of_pod(facts(seen), "web")
+VERDICTS = factories.table("why")
+PODS = {
+    "offloaded": pod("Running", "milan"),
+    "at home": pod("Running", "rome-1"),
+    "unready": pod("Running", "rome-1", conditions=[UNREADY]),
+    "deleted": pod("Running", "rome-1", metadata=DELETED),
+    "cannot end": pod("Running", "milan", metadata=DELETED, conditions=[REFUSED_THERE]),
+    "ended": pod("Succeeded", "rome-1"),
+    "evicted": pod("Failed", "gone", reason="Evicted", message="low on disk"),
+    "unreachable": pod("Running", "milan", metadata=AWAY),
+    "refused there": pod(on="milan", conditions=[REFUSED_THERE]),
+    "not offloaded there": pod(on="milan", reason="OffloadingBackOff"),
+    "no image": pod(on="rome-1", containerStatuses=[PULLS]),
+    "starts": pod(on="rome-1", containerStatuses=[CREATING]),
+    "node gone": pod(on="gone"),
+    "gated": GATED,
+    "no node": pod(selector={"gpu": "yes"}),
+    "unanswered": pod(on="milan", conditions=[UNANSWERED]),
+    "unschedulable there": pod(on="milan", conditions=[UNSCHEDULABLE]),
+    "unschedulable": pod(conditions=[UNSCHEDULABLE]),
+    "new": pod(),
+}
 
-    assert told(found) == f"pod foo/web {verdict}"
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod(name: str) -> None:
+    outcome, verdict = VERDICTS["pods"][name]
+
+    found = why.of_pod(facts(PODS[name]), "web")
+
+    assert verdict_of(found) == f"pod foo/web {verdict}"
     assert found is not None
     assert found["outcome"] == outcome
 
@@ -242,17 +176,10 @@ def test_a_pod(seen: Object, outcome: str, verdict: str) -> None:
 def test_few_nodes(nodes: Sequence[Object] | None, clause: str) -> None:
     found = why.of_pod(facts(pod(tolerations=()), nodes=nodes), "web")
 
-    assert told(found).startswith(f"pod foo/web waits {clause}")
+    assert verdict_of(found).startswith(f"pod foo/web waits {clause}")
 
 
-@pytest.mark.parametrize(
-    ("path", "note", "says"),
-    [
-        ("metadata.namespace", "", ["it reads foo-rome as its metadata.namespace (env NS)"]),
-        ("metadata.namespace", "consumer", []),
-        ("metadata.name", "", []),
-    ],
-)
+@factories.cases("path, note, says")
 def test_what_it_reads_of_itself_otherwise_than_here(path: str, note: str, says: list[str]) -> None:
     env = [{"name": "NS", "valueFrom": {"fieldRef": {"fieldPath": path}}}]
     seen = pod("Running", "milan", metadata={"annotations": {keys.DOWNWARD_NAMESPACE: note}})
@@ -317,13 +244,13 @@ def test_what_the_provider_said_once_each_what_holds_now_last() -> None:
         event("FailedReflection", "cordoned", about="Pod/web"),
         event("Scheduled", "to milan", about="Pod/web"),
     ]
-    seen = pod(on="milan", reason="FailedReflection", message=QUOTA, conditions=[REFUSED_THERE])
+    seen = pod(on="milan", reason="FailedReflection", message="no", conditions=[REFUSED_THERE])
 
     found = why.of_pod(facts(seen, events=events), "web")
 
     assert found is not None
     said = [(one["source"], one["message"]) for one in found["provider"]]
-    assert said == [("event", "cordoned"), ("condition", QUOTA)]
+    assert said == [("event", "cordoned"), ("status", "no"), ("condition", QUOTA)]
 
 
 def test_what_the_webhook_wrote_is_shown() -> None:
@@ -363,6 +290,15 @@ def test_what_to_do_when_only_virtual_nodes_are_left(how: Object | None, says: s
     assert found["next"] == [says]
 
 
+def test_a_pod_without_room_there_is_told_how_large_one_may_be() -> None:
+    large = node("milan", is_virtual=True)
+    large["metadata"]["annotations"] = {keys.LARGEST_POD: "cpu 2"}
+    found = why.of_pod(facts(PODS["unschedulable there"], nodes=[large]), "web")
+
+    assert found is not None
+    assert "request less (no node behind it has more free than cpu 2), or" in found["next"][0]
+
+
 def test_a_daemon_sets_pod_on_a_virtual_node_is_not_to_be_deleted() -> None:
     seen = pod("Pending", "milan", metadata=DAEMON)
     seen["status"]["reason"] = keys.OFFLOADING_BACK_OFF
@@ -378,48 +314,18 @@ def test_a_daemon_sets_pod_on_a_virtual_node_is_not_to_be_deleted() -> None:
 # Refused pods -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "owner", "asked", "is_named"),
-    [
-        ("ReplicaSet", "web-5d9c", "web-5d9c", True),
-        ("ReplicaSet", "web-5d9c", "web-5d9c-x2x8z", True),
-        ("ReplicaSet", "web-5d9c", "web", True),
-        ("ReplicaSet", "web-5d9c", "we", False),
-        ("ReplicaSet", "web-back-5d9c", "web", False),
-        ("StatefulSet", "web", "web-0", True),
-        ("StatefulSet", "web", "web-back-0", False),
-        ("StatefulSet", "web-back", "web", False),
-        ("Job", "sum", "sum-0-x2x8z", True),
-        ("Job", "sum-2893", "sum", True),
-        ("Job", "sum", "sum-all-x2x8z", False),
-        ("DaemonSet", "log", "log-x2x8z", True),
-    ],
-)
+@factories.cases("kind, owner, asked, is_named")
 def test_which_refusals_are_meant(kind: str, owner: str, asked: str, *, is_named: bool) -> None:
     events = [event("FailedCreate", DENIED, about=f"{kind}/{owner}")]
 
     assert len(whynamespace.find(events, asked)) == is_named
 
 
-@pytest.mark.parametrize(
-    ("message", "clause"),
-    [
-        (DENIED, f"was refused because {REFUSAL}"),
-        (UNASKED, f"was refused by the webhook {HOOK} because EOF"),
-        (
-            'Error creating: pods "web" is forbidden: exceeded quota',
-            'was refused because pods "web" is forbidden: exceeded quota',
-        ),
-        (
-            "create Pod web-0 in StatefulSet web failed error: no way",
-            "was refused because no way",
-        ),
-    ],
-)
+@factories.cases("message, clause")
 def test_a_refused_pod(message: str, clause: str) -> None:
     found = why.of_pod(facts(events=[event("FailedCreate", message)]), "web")
 
-    assert told(found) == f"pod foo/web {clause}"
+    assert verdict_of(found) == f"pod foo/web {clause}"
 
 
 def test_the_newest_refusal_counts_and_is_over_once_a_pod_was_created() -> None:
@@ -433,13 +339,20 @@ def test_the_newest_refusal_counts_and_is_over_once_a_pod_was_created() -> None:
     before = why.of_pod(facts(events=events), "web")
     after = why.of_pod(facts(events=[*events, created]), "web")
 
-    assert told(before) == told(after) == "pod foo/web was refused because new"
+    assert verdict_of(before) == verdict_of(after) == "pod foo/web was refused because new"
     assert before is not None
     assert after is not None
     assert [one["isOver"] for one in before["refusals"]] == [False, False]
     assert [one["isOver"] for one in after["refusals"]] == [True, True]
     assert "created a pod since" in after["next"][0]
     assert why.of_namespace(facts(events=[*events, created])).get("refusals") is None
+
+
+def test_an_event_of_a_series_counts_for_all_of_it() -> None:
+    once = event("FailedCreate", DENIED)
+    said = [{**once, "count": None, "series": series} for series in ({"count": 7}, None)]
+
+    assert [whynamespace.find([one], "web")[0].count for one in said] == [7, 1]
 
 
 def test_nothing_to_say_of_what_is_not_there() -> None:
@@ -456,103 +369,30 @@ STALE = offloading(metadata={"generation": 2})
 NONE_YET = {**offloading(), "status": {}}
 
 
-@pytest.mark.parametrize(
-    ("seen", "outcome", "verdict"),
-    [
-        (
-            facts(),
-            "Offloaded",
-            (
-                "is offloaded to milan-id as foo-rome: "
-                "pods may run there and on this cluster (LocalAndRemote)"
-            ),
-        ),
-        (
-            facts(offloading=offloading("Remote")),
-            "Offloaded",
-            "is offloaded to milan-id as foo-rome: pods run only there (Remote)",
-        ),
-        (
-            facts(offloading=None),
-            "AtHome",
-            "is not offloaded: its pods run on the nodes of this cluster",
-        ),
-        (
-            facts(offloading=None, about=ENABLED),
-            "Refuses",
-            (
-                "refuses pods because it has the label liqo.io/scheduling-enabled and no "
-                "NamespaceOffloading"
-            ),
-        ),
-        (
-            facts(offloading=None, is_offloading_known=False),
-            "Unknown",
-            "may be offloaded or not: you may not read its offloading",
-        ),
-        (
-            facts(about={"metadata": DELETED}),
-            "Ends",
-            "is being deleted: no pods are created in it any more",
-        ),
-        (
-            facts(offloading=offloading(metadata=DELETED)),
-            "Ends",
-            "is being taken back; not gone yet: milan-id",
-        ),
-        (
-            facts(offloading=offloading("Nonsense")),
-            "Refuses",
-            (
-                "refuses pods because its NamespaceOffloading cannot be read: "
-                "podOffloadingStrategy 'Nonsense' is not one of Local, Remote, LocalAndRemote"
-            ),
-        ),
-        (
-            facts(offloading=NONE_YET),
-            "Waits",
-            "is to be offloaded, and the controllers have not worked on it yet",
-        ),
-        (
-            facts(offloading=STALE),
-            "Waits",
-            "is to be offloaded, and the controllers have not worked on its last change yet",
-        ),
-        (
-            facts(offloading=offloading(phase="NoClusterSelected", region="ca")),
-            "Waits",
-            (
-                "is offloaded to no cluster because no virtual node meets its selector "
-                "(region In [ca])"
-            ),
-        ),
-        (
-            facts(offloading=offloading(phase="NoClusterSelected"), nodes=[ROME]),
-            "Waits",
-            "is offloaded to no cluster because there is no virtual node",
-        ),
-        (
-            facts(offloading=offloading(phase="SomeFailed", clusters=HALF)),
-            "Waits",
-            (
-                "is offloaded to milan-id only because of turin-id: CreationLoopBackOff "
-                "(the namespace is somebody else's)"
-            ),
-        ),
-        (
-            facts(offloading=offloading(phase="InProgress", clusters={"a": [REQUIRED]})),
-            "Waits",
-            "is not offloaded yet because of a: ClusterSelected",
-        ),
-        (
-            facts(offloading=offloading(phase="AllFailed", clusters={"x": [NOT_REQUIRED]})),
-            "Waits",
-            "is not offloaded yet because of phase AllFailed",
-        ),
-    ],
-)
-def test_a_namespace(seen: Facts, outcome: str, verdict: str) -> None:
-    found = why.of_namespace(seen)
+NAMESPACES = {
+    "offloaded": facts(),
+    "remote": facts(offloading=offloading("Remote")),
+    "not offloaded": facts(offloading=None),
+    "refuses": facts(offloading=None, about=ENABLED),
+    "unknown": facts(offloading=None, is_offloading_known=False),
+    "deleted": facts(about={"metadata": DELETED}),
+    "taken back": facts(offloading=offloading(metadata=DELETED)),
+    "unreadable": facts(offloading=offloading("Nonsense")),
+    "not looked at": facts(offloading=NONE_YET),
+    "stale": facts(offloading=STALE),
+    "no cluster meets": facts(offloading=offloading(phase="NoClusterSelected", region="ca")),
+    "no virtual node": facts(offloading=offloading(phase="NoClusterSelected"), nodes=[ROME]),
+    "some failed": facts(offloading=offloading(phase="SomeFailed", clusters=HALF)),
+    "in progress": facts(offloading=offloading(phase="InProgress", clusters={"a": [REQUIRED]})),
+    "all failed": facts(offloading=offloading(phase="AllFailed", clusters={"x": [NOT_REQUIRED]})),
+}
+
+
+@pytest.mark.parametrize("name", NAMESPACES)
+def test_a_namespace(name: str) -> None:
+    outcome, verdict = VERDICTS["namespaces"][name]
+
+    found = why.of_namespace(NAMESPACES[name])
 
     assert found["verdict"] == f"namespace foo {verdict}"
     assert found["outcome"] == outcome
@@ -648,39 +488,7 @@ def test_the_page() -> None:
     assert "\n".join(why.lines(found)) == PAGE
 
 
-@pytest.mark.parametrize(
-    ("note", "judged", "line"),
-    [
-        (
-            "strategy=Remote generation=1 added=toleration,nodeAffinity",
-            {
-                "strategy": "Remote",
-                "generation": 1,
-                "added": ["nodeAffinity", "toleration"],
-                "isCurrent": False,
-            },
-            (
-                "webhook: added node affinity and the toleration of virtual nodes "
-                "(strategy Remote, generation 1, which has changed since)"
-            ),
-        ),
-        (
-            "strategy=LocalAndRemote generation=1 added=toleration",
-            {
-                "strategy": "LocalAndRemote",
-                "generation": 1,
-                "added": ["toleration"],
-                "isCurrent": True,
-            },
-            (
-                "webhook: added the toleration of virtual nodes "
-                "(strategy LocalAndRemote, generation 1)"
-            ),
-        ),
-        (None, {}, "webhook: added nothing to it"),
-        ("whatever", {}, "webhook: added nothing to it"),
-    ],
-)
+@factories.cases("note, judged, line")
 def test_what_the_webhook_did_is_told(note: str | None, judged: Object, line: str) -> None:
     metadata: Object = {"annotations": {keys.PLACEMENT: note} if note else {}}
 
@@ -716,7 +524,7 @@ def test_nothing_that_moves_a_terminal_is_printed() -> None:
 WITH_TWO = ((keys.NODE, ROME), (keys.NODE, MILAN), (keys.NAMESPACE_OFFLOADING, offloading()))
 
 
-async def cluster(*objects: tuple[Kind, Object]) -> FakeCluster:
+async def cluster_with(*objects: tuple[Kind, Object]) -> FakeCluster:
     made = FakeCluster()
     await made.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", "foo")))
     for kind, obj in (*WITH_TWO, *objects):
@@ -727,7 +535,7 @@ async def cluster(*objects: tuple[Kind, Object]) -> FakeCluster:
 
 
 async def test_a_pod_in_a_cluster_is_only_read() -> None:
-    there = await cluster((keys.POD, pod("Running", "milan")))
+    there = await cluster_with((keys.POD, pod("Running", "milan")))
     before = there.everything()
 
     found = await work.pod(there, Key("foo", "web"))
@@ -761,7 +569,7 @@ async def test_a_pod_that_waits_for_its_claim(
 ) -> None:
     waiting = pod(conditions=[UNSCHEDULABLE])
     waiting["spec"] |= MOUNTS
-    there = await cluster((keys.POD, waiting))
+    there = await cluster_with((keys.POD, waiting))
     data = Key("foo", "data")
     if claim:
         made = await there.create(
@@ -775,7 +583,7 @@ async def test_a_pod_that_waits_for_its_claim(
 
     found = await work.pod(there, Key("foo", "web"))
 
-    assert told(found).startswith(f"pod foo/web waits because {clause}")
+    assert verdict_of(found).startswith(f"pod foo/web waits because {clause}")
 
 
 def reading() -> Object:
@@ -817,7 +625,7 @@ STAYING = {
 
 
 async def test_what_a_remote_pod_mentions_and_the_provider_has_not_is_named() -> None:
-    there = await cluster((keys.POD, reading()), *MENTIONED)
+    there = await cluster_with((keys.POD, reading()), *MENTIONED)
 
     found = await work.pod(there, Key("foo", "web"))
 
@@ -829,15 +637,22 @@ async def test_what_a_remote_pod_mentions_and_the_provider_has_not_is_named() ->
     assert found["notes"] == []
 
 
-async def test_what_the_pod_itself_mentions_goes_where_only_that_does() -> None:
-    referenced = offloading(metadata={"annotations": {keys.REFLECTION_POLICY: "Referenced"}})
+UNASKED = "reflection needs annotation liqo.io/allow-reflection (policy AllowList)"
+ASKED = dict.fromkeys(("ConfigMap skipped", "Secret plain"), UNASKED)
+
+
+@pytest.mark.parametrize(("policy", "more"), [("Referenced", {}), ("AllowList", ASKED)])
+async def test_what_the_pod_itself_mentions_goes_where_only_that_does(
+    policy: str, more: dict[str, str]
+) -> None:
+    asking = offloading(metadata={"annotations": {keys.REFLECTION_POLICY: policy}})
     there = FakeCluster()
     node_ = named(keys.VIRTUAL_NODE, Key("liqo-tenant", "milan"), spec={"clusterID": "milan-id"})
     for kind, obj in (
         (keys.NAMESPACE, named(keys.NAMESPACE, Key("", "foo"))),
         (keys.NODE, MILAN),
         (keys.VIRTUAL_NODE, node_),
-        (keys.NAMESPACE_OFFLOADING, referenced),
+        (keys.NAMESPACE_OFFLOADING, asking),
         (keys.POD, reading()),
         *MENTIONED,
     ):
@@ -845,19 +660,20 @@ async def test_what_the_pod_itself_mentions_goes_where_only_that_does() -> None:
 
     found = await work.pod(there, Key("foo", "web"))
 
-    assert {f"{one['kind']} {one['name']}": one["reason"] for one in found["staying"]} == STAYING
+    stays = {f"{one['kind']} {one['name']}": one["reason"] for one in found["staying"]}
+    assert stays == {**STAYING, **more}
 
 
 async def test_a_pod_of_this_cluster_leaves_nothing_behind() -> None:
     here = reading()
     here["spec"]["nodeName"] = "rome-1"
-    there = await cluster((keys.POD, here), *MENTIONED)
+    there = await cluster_with((keys.POD, here), *MENTIONED)
 
     assert "staying" not in await work.pod(there, Key("foo", "web"))
 
 
 async def test_who_may_not_read_secrets_is_told_of_the_others() -> None:
-    there = await cluster((keys.POD, reading()), *MENTIONED)
+    there = await cluster_with((keys.POD, reading()), *MENTIONED)
     there.fail("*", errors.ForbiddenError("no"), kind=keys.SECRET, times=9)
 
     found = await work.pod(there, Key("foo", "web"))
@@ -868,7 +684,7 @@ async def test_who_may_not_read_secrets_is_told_of_the_others() -> None:
 
 
 async def test_a_refused_pod_in_a_cluster() -> None:
-    there = await cluster((keys.EVENT, event("FailedCreate", DENIED)))
+    there = await cluster_with((keys.EVENT, event("FailedCreate", DENIED)))
 
     found = await work.pod(there, Key("foo", "web-5d9c-x2x8z"))
 
@@ -876,7 +692,7 @@ async def test_a_refused_pod_in_a_cluster() -> None:
 
 
 async def test_what_is_not_there_is_told_with_what_is() -> None:
-    there = await cluster((keys.POD, pod()))
+    there = await cluster_with((keys.POD, pod()))
 
     with pytest.raises(click.ClickException, match=r"does not exist.*did you mean web"):
         await work.pod(there, Key("foo", "we"))
@@ -890,7 +706,7 @@ async def test_what_is_not_there_is_told_with_what_is() -> None:
 
 async def test_a_namespace_in_a_cluster_with_what_waits_there() -> None:
     refused = pod(on="milan", conditions=[REFUSED_THERE])
-    there = await cluster((keys.POD, refused), (keys.EVENT, event("FailedCreate", DENIED)))
+    there = await cluster_with((keys.POD, refused), (keys.EVENT, event("FailedCreate", DENIED)))
 
     found = await work.namespace(there, "foo")
 
@@ -900,7 +716,7 @@ async def test_a_namespace_in_a_cluster_with_what_waits_there() -> None:
 
 
 async def test_who_may_see_little_is_told_what_is_missing() -> None:
-    there = await cluster((keys.POD, pod()))
+    there = await cluster_with((keys.POD, pod()))
     for kind in (keys.NODE, keys.NAMESPACE_OFFLOADING, keys.EVENT, keys.NAMESPACE):
         there.fail("*", errors.ForbiddenError("no"), kind=kind, times=9)
 

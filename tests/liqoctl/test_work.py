@@ -420,7 +420,7 @@ async def test_unoffload_of_what_is_not_offloaded(
         await offloading.unoffload(side(cluster), [f"{namespace}-typo"], WITHIN_S)
 
 
-def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.VirtualNodeOptions:
+def options_of(namespace: str, **rest: Any) -> virtualnode_forge.VirtualNodeOptions:
     return virtualnode_forge.VirtualNodeOptions(
         name=namespace,
         namespace=namespace,
@@ -431,7 +431,7 @@ def virtual_node(namespace: str, **rest: Any) -> virtualnode_forge.VirtualNodeOp
     )
 
 
-async def secret(cluster: Cluster, namespace: str, **data: str) -> None:
+async def kubeconfig_secret(cluster: Cluster, namespace: str, **data: str) -> None:
     made = named(keys.SECRET, Key(namespace, "key"), data=data)
     await cluster.create(keys.SECRET, made)
 
@@ -439,10 +439,10 @@ async def secret(cluster: Cluster, namespace: str, **data: str) -> None:
 async def test_create_virtualnode_waits_for_its_node(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await secret(cluster, namespace, kubeconfig="eA==")
+    await kubeconfig_secret(cluster, namespace, kubeconfig="eA==")
     key, node = Key(namespace, namespace), Key("", namespace)
     is_ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    behind = virtual_node(namespace).remote_cluster_id
+    behind = options_of(namespace).remote_cluster_id
     labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: behind}
 
     async def answer(_: Object) -> None:
@@ -450,7 +450,7 @@ async def test_create_virtualnode_waits_for_its_node(
         await cluster.patch_status(keys.NODE, node, is_ready)
 
     async with playing(after(cluster, keys.VIRTUAL_NODE, key, answer)):
-        wanted = virtual_node(namespace)
+        wanted = options_of(namespace)
         await virtualnode.create(side(cluster), wanted, WITHIN_S)
 
     assert capsys.readouterr().err.splitlines() == [
@@ -461,7 +461,7 @@ async def test_create_virtualnode_waits_for_its_node(
     assert found
     assert found["spec"]["kubeconfigSecretRef"] == {"name": "key"}
 
-    again = virtual_node(namespace)
+    again = options_of(namespace)
     await virtualnode.create(side(cluster), again, WITHIN_S)
     assert await cluster.get_live(keys.VIRTUAL_NODE, key) == found
     made = await cluster.get_live(keys.NODE, node)
@@ -476,10 +476,10 @@ async def test_create_virtualnode_needs_a_kubeconfig(
     cluster: Cluster, namespace: str, data: dict[str, str] | None, says: str
 ) -> None:
     if data is not None:
-        await secret(cluster, namespace, **data)
+        await kubeconfig_secret(cluster, namespace, **data)
 
     with pytest.raises(click.ClickException, match=says):
-        await virtualnode.create(side(cluster), virtual_node(namespace), WITHIN_S)
+        await virtualnode.create(side(cluster), options_of(namespace), WITHIN_S)
 
     assert await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace)) is None
 
@@ -487,10 +487,10 @@ async def test_create_virtualnode_needs_a_kubeconfig(
 async def test_create_virtualnode_says_when_the_node_does_not_come(
     cluster: Cluster, namespace: str
 ) -> None:
-    await secret(cluster, namespace, kubeconfig="eA==")
+    await kubeconfig_secret(cluster, namespace, kubeconfig="eA==")
 
     with pytest.raises(click.ClickException, match=f"see the pods of deployment vk-{namespace}"):
-        await virtualnode.create(side(cluster), virtual_node(namespace), SHORT_S)
+        await virtualnode.create(side(cluster), options_of(namespace), SHORT_S)
 
 
 async def test_the_tenant_namespace_is_found_by_its_labels(
@@ -509,9 +509,11 @@ async def test_the_tenant_namespace_is_found_by_its_labels(
         await virtualnode.tenant_namespace(cluster, namespace)
 
 
-async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str) -> None:
+async def test_create_virtualnode_from_a_slice(
+    cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     key = Key(namespace, "pool")
-    wanted = virtual_node(namespace, resource_slice_name="pool", create_node=False, secret="")
+    wanted = options_of(namespace, resource_slice_name="pool", create_node=False, secret="")
     with pytest.raises(click.ClickException, match="does not exist"):
         await virtualnode.create(side(cluster), wanted, WITHIN_S)
     await cluster.create(keys.RESOURCE_SLICE, named(keys.RESOURCE_SLICE, key, spec={}))
@@ -533,6 +535,8 @@ async def test_create_virtualnode_from_a_slice(cluster: Cluster, namespace: str)
     again = replace(wanted, labels={"tier": "gold"})
     await virtualnode.create(side(cluster), again, WITHIN_S)
     await virtualnode.create(side(cluster), wanted, WITHIN_S)
+    said = [line.rpartition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["created", "updated", "is as asked for already"]
     kept = await cluster.get_live(keys.VIRTUAL_NODE, Key(namespace, namespace))
     assert kept
     assert kept["spec"] == {
@@ -582,8 +586,8 @@ async def test_the_answer_to_a_slice_that_changes_is_waited_for(
 
 
 async def test_delete_virtualnode(cluster: Cluster, namespace: str) -> None:
-    await secret(cluster, namespace, kubeconfig="eA==")
-    wanted = virtual_node(namespace, create_node=False)
+    await kubeconfig_secret(cluster, namespace, kubeconfig="eA==")
+    wanted = options_of(namespace, create_node=False)
     await virtualnode.create(side(cluster), wanted, WITHIN_S)
     anywhere = Key("", namespace)
     with pytest.raises(click.Abort):

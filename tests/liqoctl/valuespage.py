@@ -13,7 +13,7 @@ MARK: Final = made.mark("tests.liqoctl.valuespage", "docs/values.md")
 _FORMS: Final = {list: "list", dict: "mapping", str: "text", bool: "true or false"}
 
 
-def table() -> str:
+def values_table() -> str:
     """Return the table of docs/values.md."""
     rows = [f"| `{path}` | {kind} | {text} |" for path, kind, text in _rows(values.Values, "")]
     return "\n".join(["| setting | form | meaning |", "| --- | --- | --- |", *rows])
@@ -42,10 +42,10 @@ def _form(annotated: Any) -> str:
     return _FORMS.get(held, "number")
 
 
-def written(text: str) -> str:
+def written_values(text: str) -> str:
     """Return ``text`` with the table."""
-    return made.between(text, MARK, table())
+    return made.between(text, MARK, values_table())
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_values))

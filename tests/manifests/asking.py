@@ -74,7 +74,7 @@ class Provider:
     ) -> str:
         path = wire.collection(kind, key_of(obj).namespace)
         return self.send(
-            "POST", path, wire.typed(kind, obj), user or who(kind), for_good=for_good
+            "POST", path, wire.typed(kind, obj), user or user_of_kind(kind), for_good=for_good
         ).told
 
     def patch(
@@ -87,17 +87,17 @@ class Provider:
         for_good: bool = False,
     ) -> str:
         path = wire.path(kind, Key(space_of(kind), name))
-        as_ = user or who(kind)
+        as_ = user or user_of_kind(kind)
         return self.send("PATCH", path, changes, as_, for_good=for_good).told
 
     def replace(self, kind: Kind, obj: Object, *, user: User | None = None) -> str:
-        return self.send("PUT", wire.path(kind, key_of(obj)), obj, user or who(kind)).told
+        return self.send("PUT", wire.path(kind, key_of(obj)), obj, user or user_of_kind(kind)).told
 
     def delete(
         self, kind: Kind, name: str, *, user: User | None = None, for_good: bool = False
     ) -> str:
         path = wire.path(kind, Key(space_of(kind), name))
-        return self.send("DELETE", path, None, user or who(kind), for_good=for_good).told
+        return self.send("DELETE", path, None, user or user_of_kind(kind), for_good=for_good).told
 
     def read(self, kind: Kind, name: str) -> Object | None:
         answer = self.send(
@@ -112,13 +112,7 @@ class Provider:
         assert self.send("PATCH", path, changes, ADMINISTRATOR, for_good=True).told == ""
 
     def send(
-        self,
-        method: str,
-        path: str,
-        body: Any,
-        user: User,
-        *,
-        for_good: bool = False,
+        self, method: str, path: str, body: Any, user: User, *, for_good: bool = False
     ) -> Answer:
         """Ask the API server as ``user``."""
         form = "merge-patch+json" if method == "PATCH" else "json"
@@ -160,7 +154,7 @@ def _tls(pki: Path) -> ssl.SSLContext:
     return context
 
 
-def who(kind: Kind) -> User:
+def user_of_kind(kind: Kind) -> User:
     """Return who of a consumer writes ``kind``."""
     return CONTROL_PLANE if kind in allowlist.REPLICAS else KUBELET
 
@@ -173,11 +167,11 @@ def space_of(kind: Kind) -> str:
 def made(kind: Kind, name: str = "x", /, **changes: Any) -> Object:
     """Return an object as a consumer may send it, with ``changes`` merged into it."""
     if kind not in SPECS:
-        return twins.changed(_REFLECTED[kind](TWIN, name), changes)
+        return twins.merged(_REFLECTED[kind](TWIN, name), changes)
     labels = REPLICA if kind in allowlist.REPLICAS else {keys.ORIGIN: "rome"}
     key = Key(space_of(kind), name)
     obj = named(kind, key, metadata={"labels": labels}, spec=SPECS[kind])
-    return twins.changed(obj, changes)
+    return twins.merged(obj, changes)
 
 
 _REFLECTED: Final[dict[Kind, Callable[[str, str], Object]]] = {
@@ -190,7 +184,7 @@ _REFLECTED: Final[dict[Kind, Callable[[str, str], Object]]] = {
 ROLES: Final = (keys.REMOTE_CONTROLPLANE_ROLE, keys.VIRTUAL_KUBELET_REMOTE_ROLE)
 
 
-def installed(plane: Plane) -> Provider:
+def judged_provider(plane: Plane) -> Provider:
     """Return ``plane`` as a provider with rome's namespaces and rights, judged by the policies."""
     kubectl = Kubectl(plane.kubeconfig)
     of_tenants = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
@@ -206,12 +200,11 @@ def installed(plane: Plane) -> Provider:
     )
     provider = Provider(plane)
     kubectl.apply([local_one(keys.RESOURCE_SLICE, "probe")])
-    until(provider.is_judged)
+    wait_until(provider.is_judged)
     return provider
 
 
-def until(holds: Callable[[], bool]) -> None:
-    """Return once ``holds()``: an API server learns of policies and namespaces a moment later."""
+def wait_until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end
@@ -235,7 +228,6 @@ _CLAIMS: Final = {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "v
 
 
 def bindings() -> list[Object]:
-    """Return rome's rights in both of its namespaces."""
     subjects = ({"kind": "User", "name": "rome"}, {"kind": "Group", "name": "rome"})
     rows = zip((SPACE, TWIN), ROLES, subjects, strict=True)
     return [

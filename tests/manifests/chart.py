@@ -166,7 +166,6 @@ data:
 
 
 def write() -> None:
-    """Bring the chart up to date."""
     for name, text in files().items():
         path = CHART / name
         path.parent.mkdir(parents=True, exist_ok=True)

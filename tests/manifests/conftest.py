@@ -41,10 +41,7 @@ def kinds(plane: Plane, crds: None) -> Kubectl:
 @pytest.fixture(scope="module")
 def provider(admin: Kubectl) -> Kubectl:
     """Return kubectl towards milan with a twin of rome, once the policy is in force."""
-    classes = {
-        keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
-        keys.OFFERED_INGRESS_CLASSES: "outer",
-    }
+    classes = {keys.OFFERED_STORAGE_CLASSES: "silver,bronze", keys.OFFERED_INGRESS_CLASSES: "outer"}
     outward = {keys.OFFERED_SERVICE_TYPES: "LoadBalancer,NodePort"}
     of_class = {**outward, keys.OFFERED_LOAD_BALANCER_CLASSES: "a.io/b"}
     admin.apply(
@@ -62,7 +59,7 @@ def provider(admin: Kubectl) -> Kubectl:
 @pytest.fixture(scope="module")
 def milan(own_plane: Plane) -> asking.Provider:
     """Return an API server that judges what rome asks of it, and nobody else."""
-    return asking.installed(own_plane)
+    return asking.judged_provider(own_plane)
 
 
 def converge(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:

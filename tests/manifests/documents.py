@@ -17,12 +17,10 @@ def everything() -> list[dict[str, Any]]:
 
 
 def of_kind(*kinds: str) -> list[dict[str, Any]]:
-    """Return the objects of these kinds."""
     return [obj for obj in everything() if obj["kind"] in kinds]
 
 
 def named(kind: str, name: str, namespace: str = "") -> dict[str, Any]:
-    """Return the one object of this kind and name."""
     found = [
         obj
         for obj in of_kind(kind)

@@ -21,8 +21,7 @@ AGAIN: Final = "create the pod again in a moment"
 
 
 def manifest() -> str:
-    """Return them as one document."""
-    return listed(_ours())
+    return listed_as_json(_ours())
 
 
 def of_namespaces(run: str) -> list[Object]:
@@ -69,24 +68,20 @@ def _is_served(kubectl: Kubectl, version: str) -> bool:
     return any(one["name"] == "mutatingadmissionpolicies" for one in found["resources"])
 
 
-def listed(objects: Any) -> str:
-    """Return ``objects`` as one document."""
+def listed_as_json(objects: Any) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
 
 
 def wait_until_in_force(kubectl: Kubectl) -> None:
     """Return when pods that nobody judges are refused where somebody offloads."""
     space = f"closed-{secrets.token_hex(4)}"
-    made: list[Object] = [
-        namespace(space),
-        offloading(space, podOffloadingStrategy="Remote"),
-    ]
-    kubectl.run("apply", "-f", "-", stdin=listed(made))
-    wait_until(lambda: AGAIN in refusal(kubectl, space))
+    made: list[Object] = [namespace(space), offloading(space, podOffloadingStrategy="Remote")]
+    kubectl.run("apply", "-f", "-", stdin=listed_as_json(made))
+    wait_until(lambda: AGAIN in policy_refusal(kubectl, space))
     kubectl.run("delete", "namespace", space, "--wait=false")
 
 
-def refusal(kubectl: Kubectl, space: str, **rest: Any) -> str:
+def policy_refusal(kubectl: Kubectl, space: str, **rest: Any) -> str:
     """Return why a pod of ``space`` is refused, or an empty string; nothing changes."""
     try:
         kubectl.run("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod(space, **rest)))

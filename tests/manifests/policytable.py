@@ -44,7 +44,7 @@ _DOMAINS: Final = "annotationDomains"
 
 
 @dataclass(frozen=True)
-class Row:
+class Rule:
     """A field, and what consumers may say there."""
 
     field: str
@@ -67,7 +67,7 @@ def who(kind: Kind) -> str:
     return "control plane" if kind in REPLICAS else "virtual kubelet"
 
 
-def judge(row: Row, kind: Kind) -> str:
+def judge(row: Rule, kind: Kind) -> str:
     """Return by what ``kind`` is judged in ``row``."""
     return row.by or (MARKS if kind in OWN else TWINS)
 
@@ -76,9 +76,9 @@ def _without(*left_out: Kind) -> tuple[Kind, ...]:
     return tuple(kind for kind in EVERY if kind not in left_out)
 
 
-def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[AllowedKey, ...]) -> list[Row]:
+def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[AllowedKey, ...]) -> list[Rule]:
     return [
-        Row(
+        Rule(
             f"{field} `{mark.key}`",
             kinds,
             BOTH,
@@ -90,26 +90,26 @@ def _marked(field: str, kinds: tuple[Kind, ...], table: tuple[AllowedKey, ...]) 
 
 
 _OF_OBJECTS: Final = [
-    Row("finalizers", _without(*CLAIM), CREATE, _NONE),
-    Row("finalizers", CLAIM, CREATE, "absent, or `kubernetes.io/pvc-protection`"),
-    Row("finalizers", EVERY, CHANGE, _KEPT),
-    Row("ownerReferences", _without(keys.SECRET), CREATE, _NONE),
-    Row("ownerReferences", _without(keys.SECRET), CHANGE, _KEPT),
-    Row(
+    Rule("finalizers", _without(*CLAIM), CREATE, _NONE),
+    Rule("finalizers", CLAIM, CREATE, "absent, or `kubernetes.io/pvc-protection`"),
+    Rule("finalizers", EVERY, CHANGE, _KEPT),
+    Rule("ownerReferences", _without(keys.SECRET), CREATE, _NONE),
+    Rule("ownerReferences", _without(keys.SECRET), CHANGE, _KEPT),
+    Rule(
         "ownerReferences",
         (keys.SECRET,),
         BOTH,
         "ShadowPods and Pods without `blockOwnerDeletion`, all others as they were",
     ),
-    Row("the object", REPLICAS, f"{CHANGE}, {DELETE}", "a replica of the consumer", ORIGINALS),
+    Rule("the object", REPLICAS, f"{CHANGE}, {DELETE}", "a replica of the consumer", ORIGINALS),
 ]
 _LABELS: Final = [
     *_marked("label", REPLICAS, allowlist.REPLICA_LABELS),
-    Row("any other label of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
+    Rule("any other label of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
     *_marked("label", SHADOWS, allowlist.SHADOW_LABELS),
-    Row("labels", OWN, BOTH, f"at most {MOST_LABELS}"),
+    Rule("labels", OWN, BOTH, f"at most {MOST_LABELS}"),
     *(
-        Row(
+        Rule(
             f"label `{name}`",
             kinds,
             BOTH,
@@ -125,37 +125,37 @@ _LABELS: Final = [
 ]
 _ANNOTATIONS: Final = [
     *_marked("annotation", REPLICAS, allowlist.REPLICA_ANNOTATIONS),
-    Row("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
-    Row("annotations", OWN, BOTH, f"at most {MOST_NOTES}"),
-    Row("annotations together", REPLICAS, BOTH, f"at most {allowlist.MOST_CHARACTERS} characters"),
-    Row(
+    Rule("any other annotation of `liqo.io`, `pyliqo.io`", REPLICAS, BOTH, _KEPT),
+    Rule("annotations", OWN, BOTH, f"at most {MOST_NOTES}"),
+    Rule("annotations together", REPLICAS, BOTH, f"at most {allowlist.MOST_CHARACTERS} characters"),
+    Rule(
         "annotations",
         REFLECTED,
         BOTH,
         f"at most {allowlist.MOST_ANNOTATIONS} that are new or changed",
     ),
-    Row(
+    Rule(
         "annotations of programs that copy, inject, deploy or back up",
         (*DATA, *CLAIM),
         BOTH,
         f"absent, or {_KEPT}",
         opened=_DOMAINS,
     ),
-    Row(
+    Rule(
         "annotations of Kubernetes and storage systems",
         CLAIM,
         BOTH,
         f"absent, or {_KEPT}; those that only tell something pass",
         opened=_DOMAINS,
     ),
-    Row(
+    Rule(
         "annotations of load balancers, clouds, DNS, certificates, meshes, monitoring",
         (keys.SERVICE,),
         BOTH,
         f"absent, or {_KEPT}; those that only tell something pass",
         opened=_DOMAINS,
     ),
-    Row(
+    Rule(
         "annotations of ingress controllers",
         (keys.INGRESS,),
         BOTH,
@@ -164,79 +164,79 @@ _ANNOTATIONS: Final = [
         opened=_DOMAINS,
     ),
     *(
-        Row(f"annotation `{name}`", (kind,), BOTH, f"absent, or {_KEPT}")
+        Rule(f"annotation `{name}`", (kind,), BOTH, f"absent, or {_KEPT}")
         for kind, names in allowlist.NOTED.items()
         for name in names
     ),
 ]
 _SPECS: Final = [
-    Row(
+    Rule(
         "spec.template",
         (keys.SHADOW_ENDPOINT_SLICE,),
         BOTH,
         f"at most {MOST_ENDPOINTS} endpoints and {MOST_PORTS} ports",
         MARKS,
     ),
-    Row("spec.type", (keys.SERVICE,), BOTH, "ClusterIP, ExternalName", opened="serviceTypes"),
-    Row(
+    Rule("spec.type", (keys.SERVICE,), BOTH, "ClusterIP, ExternalName", opened="serviceTypes"),
+    Rule(
         "spec.loadBalancerClass",
         (keys.SERVICE,),
         BOTH,
         "one that is offered, where the ProviderPolicy names any",
         opened="loadBalancerClasses",
     ),
-    Row("spec.externalIPs", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
-    Row("spec.loadBalancerIP", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
-    Row(
+    Rule("spec.externalIPs", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
+    Rule("spec.loadBalancerIP", (keys.SERVICE,), BOTH, f"absent, or {_KEPT}"),
+    Rule(
         "spec.externalName",
         (keys.SERVICE,),
         BOTH,
         "a name of the outside, or of a Service of the same namespace",
     ),
-    Row(
+    Rule(
         "spec.ingressClassName",
         (keys.INGRESS,),
         BOTH,
         "one that is offered, where the ProviderPolicy names any",
         opened="ingressClasses",
     ),
-    Row("spec.defaultBackend", (keys.INGRESS,), BOTH, _NONE),
-    Row("spec.rules, spec.tls", (keys.INGRESS,), BOTH, "each with a host, without `*`"),
-    Row(
+    Rule("spec.defaultBackend", (keys.INGRESS,), BOTH, _NONE),
+    Rule("spec.rules, spec.tls", (keys.INGRESS,), BOTH, "each with a host, without `*`"),
+    Rule(
         "spec.rules, spec.tls: size",
         (keys.INGRESS,),
         BOTH,
         "at most 100 rules, 200 paths, 100 hosts of certificates",
     ),
-    Row(
+    Rule(
         "spec.rules: paths",
         (keys.INGRESS,),
         BOTH,
         "at most 1024 characters, without spaces, quotes, braces, `;`, `\\` and most `$`",
     ),
-    Row(
+    Rule(
         "spec.rules, spec.tls: hosts",
         (keys.INGRESS,),
         BOTH,
         "any, or those that the pattern of the ProviderPolicy matches",
         opened="ingressHosts",
     ),
-    Row(
+    Rule(
         "spec.storageClassName",
         CLAIM,
         BOTH,
         "one that is offered, where the ProviderPolicy names any",
         opened="storageClasses",
     ),
-    Row("spec.storageClassName: empty", CLAIM, BOTH, "refused", opened="staticVolumes"),
-    Row(
+    Rule("spec.storageClassName: empty", CLAIM, BOTH, "refused", opened="staticVolumes"),
+    Rule(
         f"any field of spec but {', '.join(podvolumes.TEMPLATE_FIELDS)}",
         CLAIM,
         BOTH,
         f"absent, or {_KEPT}",
     ),
-    Row("type", (keys.SECRET,), CREATE, "none that gives rights in the cluster"),
-    Row(
+    Rule("type", (keys.SECRET,), CREATE, "none that gives rights in the cluster"),
+    Rule(
         "spec.pod",
         (keys.SHADOW_POD,),
         BOTH,
@@ -244,7 +244,7 @@ _SPECS: Final = [
         WEBHOOK,
         "allowedPodFields",
     ),
-    Row(
+    Rule(
         "metadata.name",
         (keys.RESOURCE_SLICE,),
         CREATE,
@@ -253,7 +253,7 @@ _SPECS: Final = [
     ),
 ]
 
-TABLE: Final[tuple[Row, ...]] = (*_OF_OBJECTS, *_LABELS, *_ANNOTATIONS, *_SPECS)
+TABLE: Final[tuple[Rule, ...]] = (*_OF_OBJECTS, *_LABELS, *_ANNOTATIONS, *_SPECS)
 SECTIONS: Final = {
     "Finalizers, owners, and what is not the consumer's": tuple(_OF_OBJECTS),
     "Labels": tuple(_LABELS),
@@ -263,13 +263,13 @@ SECTIONS: Final = {
 """The table, as the page shows it."""
 
 
-def lines(rows: tuple[Row, ...]) -> list[str]:
+def table_lines(rows: tuple[Rule, ...]) -> list[str]:
     """Return ``rows`` as a table of the page."""
     head = ["| kind | who | when | field | may say | judged by | opened by |", "|" + " --- |" * 7]
     return [*head, *(_line(row) for row in rows)]
 
 
-def _line(row: Row) -> str:
+def _line(row: Rule) -> str:
     told = (
         _listed(row.kinds),
         _each(who(kind) for kind in row.kinds),
@@ -296,10 +296,10 @@ def _each(told: Iterable[str]) -> str:
 PAGE: Final = Path(__file__).parents[2] / "docs" / "what-a-consumer-may-say.md"
 
 
-def page() -> str:
+def policy_page() -> str:
     """Return the whole page; its first part, without tables, is written by hand."""
     sections = [
-        f"## {title}\n\n" + "".join(f"{line}\n" for line in lines(rows))
+        f"## {title}\n\n" + "".join(f"{line}\n" for line in table_lines(rows))
         for title, rows in SECTIONS.items()
     ]
     by_hand = PAGE.read_text().partition(f"## {next(iter(SECTIONS))}")[0]
@@ -307,4 +307,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(policy_page())

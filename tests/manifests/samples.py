@@ -7,7 +7,7 @@ from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object
 from tests.manifests import policytable
 from tests.manifests.asking import OWNER
-from tests.manifests.policytable import Row
+from tests.manifests.policytable import Rule
 
 NARROWED: Final = {
     keys.OFFERED_STORAGE_CLASSES: "silver,bronze",
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     bad: tuple[Object, ...]
 
 
-def of(row: Row, kind: Kind) -> Sample | None:
+def sample_of(row: Rule, kind: Kind) -> Sample | None:
     """Return what is sent of ``kind`` for ``row``; None where the policies do not judge a field."""
     if row.by in {policytable.WEBHOOK, policytable.ORIGINALS}:
         return None
@@ -136,10 +136,7 @@ _BY_KIND: Final[dict[tuple[str, Kind], Sample]] = {
         (_metadata("finalizers", ["a.io/b"]),),
     ),
     ("ownerReferences", keys.SECRET): Sample(
-        (
-            _metadata("ownerReferences", [_SHADOW_OWNER]),
-            _metadata("ownerReferences", [_POD_OWNER]),
-        ),
+        (_metadata("ownerReferences", [_SHADOW_OWNER]), _metadata("ownerReferences", [_POD_OWNER])),
         (
             _metadata("ownerReferences", [OWNER]),
             _metadata("ownerReferences", [{**_SHADOW_OWNER, "blockOwnerDeletion": True}]),
@@ -194,8 +191,7 @@ _BY_FIELD: Final[dict[str, Sample]] = {
     ),
     "spec.externalIPs": _spec([{}], [{"externalIPs": ["192.0.2.1"]}]),
     "spec.loadBalancerIP": _spec(
-        [{}],
-        [{**_LOAD_BALANCER, "loadBalancerClass": "a.io/b", "loadBalancerIP": "192.0.2.1"}],
+        [{}], [{**_LOAD_BALANCER, "loadBalancerClass": "a.io/b", "loadBalancerIP": "192.0.2.1"}]
     ),
     "spec.externalName": _spec(
         [{"type": "ExternalName", "externalName": "db.example.com"}],
@@ -216,10 +212,7 @@ _BY_FIELD: Final[dict[str, Sample]] = {
     ),
     "spec.rules, spec.tls: size": _spec(
         [_rules(*[{"host": "shop.example"}] * 100)],
-        [
-            _rules(*[{"host": "shop.example"}] * 101),
-            {"tls": [{"hosts": ["shop.example"] * 101}]},
-        ],
+        [_rules(*[{"host": "shop.example"}] * 101), {"tls": [{"hosts": ["shop.example"] * 101}]}],
     ),
     "spec.rules: paths": _spec(
         [_path("/"), _path("/shop(/|$)(.*)")],

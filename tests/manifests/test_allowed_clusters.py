@@ -27,7 +27,7 @@ def expression(operator: str, *values: str, key: str = keys.REMOTE_CLUSTER_ID) -
     return {**found, "values": list(values)} if values else found
 
 
-def term(*expressions: dict[str, Any]) -> dict[str, Any]:
+def selector_term(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": list(expressions)}
 
 
@@ -85,10 +85,10 @@ def guarded(kinds: Kubectl) -> Iterator[str]:
 @pytest.mark.parametrize(
     "terms",
     [
-        [term(MILAN)],
-        [term(expression("In", "milan", "turin"))],
-        [term(ZONE, MILAN)],
-        [term(MILAN), term(ZONE, expression("In", "turin"))],
+        [selector_term(MILAN)],
+        [selector_term(expression("In", "milan", "turin"))],
+        [selector_term(ZONE, MILAN)],
+        [selector_term(MILAN), selector_term(ZONE, expression("In", "turin"))],
     ],
 )
 def test_of_the_allowed_clusters_any_may_be_chosen(
@@ -103,15 +103,15 @@ def test_of_the_allowed_clusters_any_may_be_chosen(
         None,
         [],
         [{}],
-        [term()],
+        [selector_term()],
         [OTHER],
-        [term(ZONE)],
-        [term(expression("In", "paris"))],
-        [term(expression("In", "milan", "paris"))],
-        [term(MILAN), term(ZONE)],
-        [term(expression("Exists"))],
-        [term(expression("NotIn", "paris"))],
-        [term(expression("In", "milan", key="kubernetes.io/hostname"))],
+        [selector_term(ZONE)],
+        [selector_term(expression("In", "paris"))],
+        [selector_term(expression("In", "milan", "paris"))],
+        [selector_term(MILAN), selector_term(ZONE)],
+        [selector_term(expression("Exists"))],
+        [selector_term(expression("NotIn", "paris"))],
+        [selector_term(expression("In", "milan", key="kubernetes.io/hostname"))],
     ],
 )
 def test_whoever_could_go_elsewhere_is_told_where_to_go(

@@ -55,7 +55,7 @@ def who(kind: Kind) -> tuple[str, ...]:
     return ROME if kind in allowlist.REPLICAS else KUBELET
 
 
-def created(kubectl: Kubectl, obj: Object, *as_: str) -> str:
+def refused_mark(kubectl: Kubectl, obj: Object, *as_: str) -> str:
     """Return why ``obj`` is not created; nothing changes."""
     return _told(kubectl, "create", "--dry-run=server", "-f", "-", *as_, stdin=json.dumps(obj))
 
@@ -99,12 +99,12 @@ def milan(own_plane: Plane) -> Kubectl:
     kubectl.apply(rules)
     until = time.monotonic() + PATIENCE_S
     unmarked = made(keys.RESOURCE_SLICE, labels=dict.fromkeys(REPLICA))
-    while POLICY not in created(kubectl, unmarked, *ROME):
+    while POLICY not in refused_mark(kubectl, unmarked, *ROME):
         assert time.monotonic() < until, "the policy is not in force"
     return kubectl
 
 
-class Row(NamedTuple):
+class MarkRow(NamedTuple):
     """What is said of which kinds, and what of it is told."""
 
     kinds: tuple[Kind, ...]
@@ -112,16 +112,16 @@ class Row(NamedTuple):
     told: str
 
 
-def labelled(kinds: tuple[Kind, ...], **labels: str | None) -> Row:
-    return Row(kinds, {"labels": labels}, next(iter(labels)))
+def labelled(kinds: tuple[Kind, ...], **labels: str | None) -> MarkRow:
+    return MarkRow(kinds, {"labels": labels}, next(iter(labels)))
 
 
-def noted(name: str) -> Row:
-    return Row(allowlist.REPLICAS, {"annotations": {name: "true"}}, name)
+def note_row(name: str) -> MarkRow:
+    return MarkRow(allowlist.REPLICAS, {"annotations": {name: "true"}}, name)
 
 
 EVERY: Final = (*allowlist.REPLICAS, *allowlist.SHADOWS)
-CREATED: Final[dict[str, Row]] = {
+CREATED: Final[dict[str, MarkRow]] = {
     "nobody's": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None, keys.ORIGIN_ID: None}),
     "a local one": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None}),
     "of no origin": labelled(allowlist.REPLICAS, **{keys.ORIGIN_ID: None}),
@@ -134,21 +134,21 @@ CREATED: Final[dict[str, Row]] = {
     "a mark unheard of": labelled(allowlist.REPLICAS, **{"new.pyliqo.io/x": "y"}),
     "a shadow, replicated": labelled(allowlist.SHADOWS, **{keys.REPLICATED: "true"}),
     "a shadow for somebody": labelled(allowlist.SHADOWS, **{keys.REMOTE_ID: "turin"}),
-    "cordoned": noted(keys.CORDON),
-    "cordoned with all": noted(keys.CORDON_TENANT),
-    "drained": noted(keys.DRAIN),
-    "the provider's version": noted(keys.PROVIDER_VERSION),
-    "a finalizer": Row(EVERY, {"finalizers": ["x.io/y"]}, "metadata.finalizers"),
-    "our finalizer": Row(EVERY, {"finalizers": [keys.NAMESPACE_MAP_FINALIZER]}, "finalizers"),
-    "an owner": Row(EVERY, {"ownerReferences": [OWNER]}, "metadata.ownerReferences"),
-    "too many": Row(
+    "cordoned": note_row(keys.CORDON),
+    "cordoned with all": note_row(keys.CORDON_TENANT),
+    "drained": note_row(keys.DRAIN),
+    "the provider's version": note_row(keys.PROVIDER_VERSION),
+    "a finalizer": MarkRow(EVERY, {"finalizers": ["x.io/y"]}, "metadata.finalizers"),
+    "our finalizer": MarkRow(EVERY, {"finalizers": [keys.NAMESPACE_MAP_FINALIZER]}, "finalizers"),
+    "an owner": MarkRow(EVERY, {"ownerReferences": [OWNER]}, "metadata.ownerReferences"),
+    "too many": MarkRow(
         EVERY, {"annotations": {f"a{number}": "" for number in range(501)}}, "more than 500"
     ),
-    "more labels than there is room for": Row(
+    "more labels than there is room for": MarkRow(
         EVERY, {"labels": {f"a{number}": "" for number in range(101)}}, "more than 100 labels"
     ),
 }  # fmt: skip
-CHANGED: Final[dict[str, Row]] = {
+CHANGED: Final[dict[str, MarkRow]] = {
     "no more replicated": labelled(allowlist.REPLICAS, **{keys.REPLICATED: None}),
     "of no origin now": labelled(allowlist.REPLICAS, **{keys.ORIGIN_ID: None}),
     "of no cluster now": labelled(EVERY, **{keys.REMOTE_CLUSTER_ID: None}),
@@ -158,11 +158,11 @@ CHANGED: Final[dict[str, Row]] = {
         for name, row in CREATED.items()
         if not name.startswith(("nobody", "a local", "of no", "cordoned"))
     },
-    "in no cordon": Row(allowlist.REPLICAS, {"annotations": {keys.CORDON: None}}, keys.CORDON),
-    "in no cordon, it says": Row(
+    "in no cordon": MarkRow(allowlist.REPLICAS, {"annotations": {keys.CORDON: None}}, keys.CORDON),
+    "in no cordon, it says": MarkRow(
         allowlist.REPLICAS, {"annotations": {keys.CORDON: "false"}}, keys.CORDON
     ),
-    "without what holds it": Row(EVERY, {"finalizers": []}, "metadata.finalizers"),
+    "without what holds it": MarkRow(EVERY, {"finalizers": []}, "metadata.finalizers"),
 }
 
 
@@ -172,7 +172,7 @@ def test_what_a_consumer_may_not_create(milan: Kubectl, row: str) -> None:
     kinds, metadata, told = CREATED[row]
 
     for kind in kinds:
-        said = created(milan, made(kind, **metadata), *who(kind))
+        said = refused_mark(milan, made(kind, **metadata), *who(kind))
         assert POLICY in said, (kind, said)
         assert told in said, (kind, said)
 
@@ -196,7 +196,7 @@ def test_as_much_as_may_be_said_is_judged_within_the_limits_of_a_policy(milan: K
     labels = dict(list(ours.items())[: policytable.MOST_LABELS - 5])
     for kind in EVERY:
         notes = short if kind in allowlist.REPLICAS else ours
-        said = created(milan, made(kind, labels=labels, annotations=notes), *who(kind))
+        said = refused_mark(milan, made(kind, labels=labels, annotations=notes), *who(kind))
         assert (f"{long}.liqo.io/" in said) == (kind in allowlist.REPLICAS)
         assert "budget" not in said
 
@@ -207,7 +207,7 @@ def test_a_shadow_that_is_larger_than_any_endpointslice_is_refused(milan: Kubect
     endpoints = [{"addresses": ["10.0.0.1"]}] * 1001
     large["spec"] = {"template": {"addressType": "IPv4", "endpoints": endpoints}}
 
-    assert "more than 1000 endpoints" in created(milan, large, *KUBELET)
+    assert "more than 1000 endpoints" in refused_mark(milan, large, *KUBELET)
 
 
 @pytest.mark.cluster
@@ -220,7 +220,7 @@ def test_what_names_something_outside_of_our_domains_means_nothing(milan: Kubect
     }
     for kind in EVERY:
         obj = made(kind, annotations=theirs, labels={"team": "web", "notliqo.io/originID": "x"})
-        assert created(milan, obj, *who(kind)) == ""
+        assert refused_mark(milan, obj, *who(kind)) == ""
         assert patched(milan, kind, {"annotations": theirs}, *who(kind)) == ""
 
 
@@ -231,7 +231,7 @@ def test_who_is_no_consumer_is_not_judged(milan: Kubectl) -> None:
         local = made(
             kind, labels={keys.REPLICATION: "true", keys.REPLICATED: None}, finalizers=["a.io/b"]
         )
-        assert created(milan, local) == ""
+        assert refused_mark(milan, local) == ""
         assert patched(milan, kind, {"finalizers": [], "labels": {keys.ORIGIN_ID: None}}) == ""
 
 
@@ -312,7 +312,7 @@ def originals() -> dict[Kind, Object]:
 @pytest.mark.cluster
 def test_what_our_replicator_sends_passes(milan: Kubectl) -> None:
     for kind, local in originals().items():
-        assert created(milan, replication.replica(kind, local, PEERING), *ROME) == ""
+        assert refused_mark(milan, replication.replica(kind, local, PEERING), *ROME) == ""
         stands = milan.get(kind.resource, "old", "-n", SPACE)
         changes = replication.changes(kind, local, stands, PEERING)
         assert changes["metadata"]["annotations"]
@@ -339,7 +339,7 @@ def of_liqo(kind: Kind, **metadata: Any) -> Object:
 def test_what_liqo_sends_passes_and_its_whole_updates_too(milan: Kubectl) -> None:
     for kind in allowlist.REPLICAS:
         made_ = of_liqo(kind)
-        assert created(milan, made_, *ROME) == ""
+        assert refused_mark(milan, made_, *ROME) == ""
         milan.apply([made_])
         milan.run("annotate", kind.resource, "liqo", "-n", SPACE, f"{keys.CORDON_TENANT}=true")
         stands = milan.get(kind.resource, "liqo", "-n", SPACE)
@@ -362,7 +362,7 @@ def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> N
     )  # fmt: skip
     for obj in (shadow, networking.shadow_endpoint_slice(local, ReflectionContext(pair))):
         assert obj["metadata"]["labels"]["app"] == "web"
-        assert created(milan, obj, *KUBELET) == ""
+        assert refused_mark(milan, obj, *KUBELET) == ""
 
 
 ROOM: Final = 2**21 - 2**19 - 2**16

@@ -11,7 +11,7 @@ from apis.objects import Key, Object, named
 from reflector.kinds import networking
 from sandbox.kubectl import Kubectl
 from tests import factories
-from tests.manifests.twins import CLASSED, OPEN, PAIR, ROME, changed, create, forged
+from tests.manifests.twins import CLASSED, OPEN, PAIR, ROME, dry_create, forged_twin, merged
 
 pytestmark = pytest.mark.cluster
 
@@ -54,7 +54,7 @@ def test_each_type_of_service_is_taken_and_gets_what_the_provider_allocates(
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace))])
     provider.apply([factories.service(PAIR.local_namespace, name, **says)])
     local = provider.get(*where, PAIR.local_namespace)
-    twin = apply_.stamped(forged(networking.SERVICE_REFLECTION, local, OPEN))
+    twin = apply_.stamped(forged_twin(networking.SERVICE_REFLECTION, local, OPEN))
 
     provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(twin))
 
@@ -76,12 +76,12 @@ def test_a_type_that_is_not_offered_becomes_one_that_is_also_when_it_was_there(
     original = factories.service(PAIR.local_namespace, f"less-{name}", **SERVICES[name][0])
     provider.apply([named(keys.NAMESPACE, Key("", PAIR.local_namespace)), original])
     local = provider.get("service", f"less-{name}", "-n", PAIR.local_namespace)
-    less = apply_.stamped(forged(networking.SERVICE_REFLECTION, local))
-    narrowed = changed(less, {"metadata": {"namespace": OPEN.remote_namespace}})
+    less = apply_.stamped(forged_twin(networking.SERVICE_REFLECTION, local))
+    narrowed = merged(less, {"metadata": {"namespace": OPEN.remote_namespace}})
     apply = ("apply", "--server-side", "-f", "-", *ROME)
 
     provider.run(*apply, stdin=json.dumps(less))
-    provider.run(*apply, stdin=json.dumps(forged(networking.SERVICE_REFLECTION, local, OPEN)))
+    provider.run(*apply, stdin=json.dumps(forged_twin(networking.SERVICE_REFLECTION, local, OPEN)))
     provider.run(*apply, stdin=json.dumps(narrowed))
 
     for wanted in (less, narrowed):
@@ -106,12 +106,12 @@ def test_where_classes_of_load_balancers_are_offered_one_of_them_is_named(
         factories.service(CLASSED, "port", type="NodePort"),
     ]
 
-    said = create(provider, [nameless, other], *ROME)
+    said = dry_create(provider, [nameless, other], *ROME)
     assert f"{CLASSED}/nameless: a load balancer without a class is not offered" in said
     assert (
         f"{CLASSED}/other: class c.io/d is not offered to cluster rome: name one of a.io/b" in said
     )
-    assert create(provider, honest, *ROME) == ""
+    assert dry_create(provider, honest, *ROME) == ""
 
 
 def values(found: Object) -> Object:

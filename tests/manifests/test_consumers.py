@@ -19,10 +19,10 @@ from tests.manifests.twins import (
     PAIR,
     ROME,
     TWIN,
-    changed,
     claim,
-    create,
-    forged,
+    dry_create,
+    forged_twin,
+    merged,
     silver,
     until_refused,
     until_taken,
@@ -61,7 +61,7 @@ def external(name: str) -> Row:
     return Row(keys.SERVICE, {"spec": spec}, f"spec.externalName {name}")
 
 
-def annotated(kind: Kind, name: str) -> Row:
+def annotation_row(kind: Kind, name: str) -> Row:
     return Row(kind, {"metadata": {"annotations": {name: "x"}}}, f"annotation {name}")
 
 
@@ -168,12 +168,12 @@ ROWS: Final[dict[str, Row]] = {
     "wildcard": routed(rules=[{"host": "*.example.com", "http": HTTP}]),
     "default-backend": routed(defaultBackend=BACKEND),
     "wildcard-certificate": routed(tls=[{"hosts": ["*.example.com"], "secretName": "a"}]),
-    "class-annotation": annotated(keys.INGRESS, "kubernetes.io/ingress.class"),
-    "address-pool": annotated(keys.SERVICE, "metallb.universe.tf/address-pool"),
-    "load-balancer-ips": annotated(keys.SERVICE, "metallb.universe.tf/loadBalancerIPs"),
-    "load-balancer-id": annotated(keys.SERVICE, "loadbalancer.openstack.org/load-balancer-id"),
-    "neg": annotated(keys.SERVICE, "cloud.google.com/neg"),
-    "url-map": annotated(keys.INGRESS, "ingress.kubernetes.io/url-map"),
+    "class-annotation": annotation_row(keys.INGRESS, "kubernetes.io/ingress.class"),
+    "address-pool": annotation_row(keys.SERVICE, "metallb.universe.tf/address-pool"),
+    "load-balancer-ips": annotation_row(keys.SERVICE, "metallb.universe.tf/loadBalancerIPs"),
+    "load-balancer-id": annotation_row(keys.SERVICE, "loadbalancer.openstack.org/load-balancer-id"),
+    "neg": annotation_row(keys.SERVICE, "cloud.google.com/neg"),
+    "url-map": annotation_row(keys.INGRESS, "ingress.kubernetes.io/url-map"),
     "path-of-directives": pathed("/x { } location / {"),
     "path-of-a-variable": pathed("/$request_uri"),
     "path-of-a-quote": pathed('/x"y'),
@@ -219,15 +219,15 @@ ROWS: Final[dict[str, Row]] = {
         CLAIM, {"spec": {"storageClassName": ""}},
         'spec.storageClassName "" would take any volume that has no class: name a class, or leave',
     ),
-    "clone-request": annotated(CLAIM, "k8s.io/CloneRequest"),
-    "import": annotated(CLAIM, "cdi.kubevirt.io/storage.import.endpoint"),
+    "clone-request": annotation_row(CLAIM, "k8s.io/CloneRequest"),
+    "import": annotation_row(CLAIM, "cdi.kubevirt.io/storage.import.endpoint"),
     "volume-attributes": Row(
         CLAIM,
         {"spec": {"volumeAttributesClassName": "fast"}},
         "spec.volumeAttributesClassName may name",
     ),
-    "copied-secret": annotated(keys.SECRET, "replicator.v1.mittwald.de/replicate-from"),
-    "copied-config": annotated(keys.CONFIG_MAP, "reflector.v1.k8s.emberstack.com/reflects"),
+    "copied-secret": annotation_row(keys.SECRET, "replicator.v1.mittwald.de/replicate-from"),
+    "copied-config": annotation_row(keys.CONFIG_MAP, "reflector.v1.k8s.emberstack.com/reflects"),
     "storage-class": Row(CLAIM, {"spec": {"storageClassName": "gold"}}, "class gold is not"),
     "ingress-class": Row(
         keys.INGRESS, {"spec": {"ingressClassName": "inner"}}, "class inner is not offered"
@@ -235,20 +235,20 @@ ROWS: Final[dict[str, Row]] = {
     "load-balancer": outward("LoadBalancer"),
     "load-balancer-class": outward("LoadBalancer", loadBalancerClass="a.io/b"),
     "node-port": outward("NodePort", ports=[{"port": 443, "nodePort": 30443}]),
-    "bind-completed": annotated(CLAIM, "pv.kubernetes.io/bind-completed"),
-    "selected-node": annotated(CLAIM, "volume.kubernetes.io/selected-node"),
-    "provisioner": annotated(CLAIM, "volume.kubernetes.io/storage-provisioner"),
+    "bind-completed": annotation_row(CLAIM, "pv.kubernetes.io/bind-completed"),
+    "selected-node": annotation_row(CLAIM, "volume.kubernetes.io/selected-node"),
+    "provisioner": annotation_row(CLAIM, "volume.kubernetes.io/storage-provisioner"),
 }  # fmt: skip
 
 
 def hostile(namespace: str) -> dict[str, Object]:
     return {
-        name: changed(HONEST[row.kind](namespace, name), row.changes) for name, row in ROWS.items()
+        name: merged(HONEST[row.kind](namespace, name), row.changes) for name, row in ROWS.items()
     }
 
 
 def test_what_a_consumer_may_not_say_is_refused_by_name(provider: Kubectl) -> None:
-    said = create(provider, list(hostile(TWIN).values()), *ROME)
+    said = dry_create(provider, list(hostile(TWIN).values()), *ROME)
 
     for name, row in ROWS.items():
         lines = [line for line in said.splitlines() if f"{TWIN}/{name}:" in line]
@@ -257,7 +257,7 @@ def test_what_a_consumer_may_not_say_is_refused_by_name(provider: Kubectl) -> No
 
 def test_data_of_another_namespace_is_dropped_before_anybody_judges(provider: Kubectl) -> None:
     across = {"spec": {"dataSourceRef": {**OTHERS, "namespace": "theirs"}}}
-    asked = json.dumps(changed(claim(TWIN, "clone-across"), across))
+    asked = json.dumps(merged(claim(TWIN, "clone-across"), across))
 
     dry = ("create", "--dry-run=server", "-o", "json", "-f", "-")
     made = json.loads(provider.run(*dry, *ROME, stdin=asked))
@@ -274,30 +274,30 @@ def test_what_a_virtual_kubelet_makes_of_it_is_taken(provider: Kubectl) -> None:
         and ROWS[name].told != "gives rights in this cluster"
         and not name.startswith(("path-", "many-"))
     }
-    twins = [forged(FORGES[ROWS[name].kind], obj) for name, obj in theirs.items()]
+    twins = [forged_twin(FORGES[ROWS[name].kind], obj) for name, obj in theirs.items()]
     own = external(f"db.{PAIR.local_namespace}.svc.cluster.local").changes
     twins.append(
-        forged(networking.SERVICE_REFLECTION, changed(factories.service("shop", "own"), own))
+        forged_twin(networking.SERVICE_REFLECTION, merged(factories.service("shop", "own"), own))
     )
     outside = external("db.example.com").changes
     twins.append(
-        forged(
-            networking.SERVICE_REFLECTION, changed(factories.service("shop", "outside"), outside)
+        forged_twin(
+            networking.SERVICE_REFLECTION, merged(factories.service("shop", "outside"), outside)
         )
     )
 
-    assert create(provider, twins, *ROME) == ""
+    assert dry_create(provider, twins, *ROME) == ""
 
 
 def test_classes_that_are_offered_may_be_named_and_others_where_nothing_is_said(
     provider: Kubectl,
 ) -> None:
-    silver = changed(claim(TWIN, "silver"), {"spec": {"storageClassName": "silver"}})
-    outer = changed(factories.ingress(TWIN, "outer"), {"spec": {"ingressClassName": "outer"}})
+    silver = merged(claim(TWIN, "silver"), {"spec": {"storageClassName": "silver"}})
+    outer = merged(factories.ingress(TWIN, "outer"), {"spec": {"ingressClassName": "outer"}})
 
-    assert create(provider, [silver, outer], *ROME) == ""
+    assert dry_create(provider, [silver, outer], *ROME) == ""
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}-")
-    gold = changed(claim(TWIN, "gold"), {"spec": {"storageClassName": "gold"}})
+    gold = merged(claim(TWIN, "gold"), {"spec": {"storageClassName": "gold"}})
     asyncio.run(until_taken(provider, gold))
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STORAGE_CLASSES}=silver,bronze")
 
@@ -306,10 +306,10 @@ def test_hosts_are_those_of_the_pattern_and_paths_those_of_a_location(provider: 
     pattern = r"[a-z]+\.rome\.example"
     paths = ["/", "/shop/?(.*)", "/api/v[12]/$1", "/a-b_c~d%20", "/shop(/|$)(.*)"]
     honest = [
-        changed(factories.ingress(TWIN, f"honest-{n}", "shop.rome.example"), pathed(path).changes)
+        merged(factories.ingress(TWIN, f"honest-{n}", "shop.rome.example"), pathed(path).changes)
         for n, path in enumerate(paths)
     ]
-    assert create(provider, honest, *ROME) == ""
+    assert dry_create(provider, honest, *ROME) == ""
     theirs = factories.ingress(TWIN, "theirs", "console.rome.example.org")
     certified = factories.ingress(TWIN, "certified", "shop.rome.example")
     certified["spec"]["tls"] = [{"hosts": ["console.milan.example"], "secretName": "a"}]
@@ -317,7 +317,7 @@ def test_hosts_are_those_of_the_pattern_and_paths_those_of_a_location(provider: 
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}={pattern}")
     for each in (theirs, certified):
         asyncio.run(until_refused(provider, each, "spec.ingressHosts.pattern of the Provider"))
-    assert create(provider, [factories.ingress(TWIN, "ours", "shop.rome.example")], *ROME) == ""
+    assert dry_create(provider, [factories.ingress(TWIN, "ours", "shop.rome.example")], *ROME) == ""
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}-")
     asyncio.run(until_taken(provider, theirs))
 
@@ -330,13 +330,13 @@ def test_the_largest_ingress_is_judged_and_a_larger_one_is_told_so(provider: Kub
         one = {"path": "/" + "p" * 1000, "pathType": "Prefix", "backend": BACKEND}
         rules = [{"host": f"{long}.example", "http": {"paths": [one, one]}}] * many
         tls = [{"hosts": [f"{long}.example"], "secretName": "a"}] * many
-        return changed(factories.ingress(TWIN, name), {"spec": {"rules": rules, "tls": tls}})
+        return merged(factories.ingress(TWIN, name), {"spec": {"rules": rules, "tls": tls}})
 
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}={pattern}")
     other = factories.ingress(TWIN, "other", "shop.example.org")
     asyncio.run(until_refused(provider, other, "spec.ingressHosts.pattern of the Provider"))
-    assert create(provider, [routes("largest", 100)], *ROME) == ""
-    assert "more than 100 rules" in create(provider, [routes("larger", 200)], *ROME)
+    assert dry_create(provider, [routes("largest", 100)], *ROME) == ""
+    assert "more than 100 rules" in dry_create(provider, [routes("larger", 200)], *ROME)
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_INGRESS_HOSTS}-")
     asyncio.run(until_taken(provider, other))
 
@@ -352,16 +352,16 @@ def test_annotations_that_controllers_obey_pass_where_their_domain_is_opened(
         "nginx.ingress.kubernetes.io/permanent-redirect": "https://shop.example/a?b=c",
         "app.kubernetes.io/part-of": "shop",
     }
-    served = changed(factories.ingress(TWIN, "a", "shop.example"), noted(harmless))
-    noticed = changed(factories.service(TWIN, "a"), noted({"team.example.org/owner": "shop"}))
-    assert create(provider, [served, noticed], *ROME) == ""
+    served = merged(factories.ingress(TWIN, "a", "shop.example"), noted(harmless))
+    noticed = merged(factories.service(TWIN, "a"), noted({"team.example.org/owner": "shop"}))
+    assert dry_create(provider, [served, noticed], *ROME) == ""
 
     domains = "cert-manager.io,external-dns.alpha.kubernetes.io"
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}={domains}")
     for opened in ("issuer", "dns", "dns-of-service"):
         asyncio.run(until_taken(provider, theirs[opened]))
     for closed in ("snippet", "cloud"):
-        assert ROWS[closed].told in create(provider, [theirs[closed]], *ROME)
+        assert ROWS[closed].told in dry_create(provider, [theirs[closed]], *ROME)
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}-")
     asyncio.run(until_refused(provider, theirs["issuer"], ROWS["issuer"].told))
 
@@ -369,10 +369,10 @@ def test_annotations_that_controllers_obey_pass_where_their_domain_is_opened(
 def test_so_many_annotations_are_judged_and_more_are_told_so(provider: Kubectl) -> None:
     def many(count: int) -> Object:
         notes = {f"{'a' * 60}{n}.example/{'b' * 60}": "c" for n in range(count)}
-        return changed(factories.service(TWIN, f"many-{count}"), noted(notes))
+        return merged(factories.service(TWIN, f"many-{count}"), noted(notes))
 
-    assert create(provider, [many(allowlist.MOST_ANNOTATIONS)], *ROME) == ""
-    assert "more than 100 annotations" in create(provider, [many(1000)], *ROME)
+    assert dry_create(provider, [many(allowlist.MOST_ANNOTATIONS)], *ROME) == ""
+    assert "more than 100 annotations" in dry_create(provider, [many(1000)], *ROME)
 
 
 def noted(annotations: dict[str, str]) -> Object:
@@ -427,16 +427,16 @@ CHARTS: Final[dict[str, tuple[str, Row]]] = {
 def test_services_and_ingresses_of_charts_pass_as_liqo_sends_them(provider: Kubectl) -> None:
     """With all labels and annotations of the original, as a whole object."""
     objs = {
-        name: changed(changed(HONEST[row.kind](TWIN, f"chart-{name}"), {"metadata": HELM}),
+        name: merged(merged(HONEST[row.kind](TWIN, f"chart-{name}"), {"metadata": HELM}),
                       row.changes)
         for name, (_, row) in CHARTS.items()
     }  # fmt: skip
     open_ = [objs[name] for name, (domain, _) in CHARTS.items() if not domain]
-    assert create(provider, open_, *ROME) == ""
+    assert dry_create(provider, open_, *ROME) == ""
 
     closed = {name: row for name, (domain, row) in CHARTS.items() if domain}
     for name, row in closed.items():
-        assert row.told in create(provider, [objs[name]], *ROME), name
+        assert row.told in dry_create(provider, [objs[name]], *ROME), name
     domains = ",".join(CHARTS[name][0] for name in closed)
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_ANNOTATION_DOMAINS}={domains}")
     for name in closed:
@@ -448,7 +448,7 @@ def test_services_and_ingresses_of_charts_pass_as_liqo_sends_them(provider: Kube
 def test_what_stood_on_a_service_before_it_was_listed_holds_up_no_change(provider: Kubectl) -> None:
     old = {"prometheus.io/scrape": "true", "kubernetes.io/elb.id": "1"}
     labels = {"istio.io/global": "true"}
-    made = changed(
+    made = merged(
         factories.service(TWIN, "older"), {"metadata": {"annotations": old, "labels": labels}}
     )
     provider.apply([made])
@@ -471,13 +471,13 @@ def test_a_mutating_policy_takes_off_what_is_not_listed(provider: Kubectl) -> No
     theirs = {
         name: obj for name, obj in hostile(TWIN).items() if ROWS[name].told.startswith("annotation")
     }
-    assert create(provider, [theirs["issuer"]], *ROME) != ""
+    assert dry_create(provider, [theirs["issuer"]], *ROME) != ""
     provider.run("apply", "-f", "-", stdin=made_of)
     asyncio.run(until_taken(provider, theirs["issuer"]))
-    assert create(provider, list(theirs.values()), *ROME) == ""
+    assert dry_create(provider, list(theirs.values()), *ROME) == ""
 
     notes = {"prometheus.io/scrape": "true", "note": "x", "helm.sh/resource-policy": "keep"}
-    asked = json.dumps(changed(factories.service(TWIN, "noted"), noted(notes)))
+    asked = json.dumps(merged(factories.service(TWIN, "noted"), noted(notes)))
     made = json.loads(provider.run("create", "-o", "json", "-f", "-", *ROME, stdin=asked))
     assert {*objects.annotations(made)} == {"note", "helm.sh/resource-policy"}
     where = ("service", "noted", "-n", TWIN)
@@ -505,8 +505,10 @@ def test_policy_and_reflector_know_annotations_by_the_same_expressions() -> None
 def test_what_a_reflector_sends_of_each_annotation_is_taken(provider: Kubectl) -> None:
     for name, row in ROWS.items():
         if row.told.startswith("annotation") and row.kind != CLAIM:
-            original = changed(HONEST[row.kind](PAIR.local_namespace, name), row.changes)
-            assert create(provider, [forged(FORGES[row.kind], original)], *ROME) == "", name
+            original = merged(HONEST[row.kind](PAIR.local_namespace, name), row.changes)
+            assert dry_create(provider, [forged_twin(FORGES[row.kind], original)], *ROME) == "", (
+                name
+            )
 
 
 def test_a_pattern_of_hosts_is_a_regular_expression(provider: Kubectl) -> None:
@@ -514,14 +516,14 @@ def test_a_pattern_of_hosts_is_a_regular_expression(provider: Kubectl) -> None:
         spec = {"ingressHosts": {"pattern": pattern}}
         return named(keys.PROVIDER_POLICY, Key("", "patterns"), spec=spec)
 
-    assert "must be a regular expression" in create(provider, [policy("a(")])
-    assert create(provider, [policy(r".*\.rome\.example")]) == ""
+    assert "must be a regular expression" in dry_create(provider, [policy("a(")])
+    assert dry_create(provider, [policy(r".*\.rome\.example")]) == ""
 
 
 def test_a_claim_takes_no_volume_without_a_class_unless_that_is_opened(provider: Kubectl) -> None:
     static = hostile(TWIN)["static-volume"]
 
-    assert "the provider opens it by spec.staticVolumes" in create(provider, [static], *ROME)
+    assert "the provider opens it by spec.staticVolumes" in dry_create(provider, [static], *ROME)
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STATIC_VOLUMES}=true")
     asyncio.run(until_taken(provider, static))
     provider.run("annotate", "namespace", TWIN, f"{keys.OFFERED_STATIC_VOLUMES}-")
@@ -545,12 +547,12 @@ def test_the_claim_of_an_ephemeral_volume_is_judged_as_a_claim_of_the_consumer(
     )  # fmt: skip
     theirs = {name: obj for name, obj in hostile(TWIN).items() if ROWS[name].kind == CLAIM}
 
-    said = {name: create(provider, [obj], controller) for name, obj in theirs.items()}
+    said = {name: dry_create(provider, [obj], controller) for name, obj in theirs.items()}
 
     refused = {name for name, message in said.items() if ROWS[name].told in message}
     others = {name for name in theirs if ROWS[name].told.startswith("metadata.")}
     assert refused == theirs.keys() - others, "those are of who makes the claim"
-    assert create(provider, [claim(TWIN, "honest")], controller) == ""
+    assert dry_create(provider, [claim(TWIN, "honest")], controller) == ""
 
 
 def test_without_a_default_class_a_claim_has_to_name_one(provider: Kubectl) -> None:
@@ -570,7 +572,7 @@ def test_secrets_that_give_rights_are_not_even_sent() -> None:
 
 
 def test_what_an_admin_of_the_provider_adds_stays(provider: Kubectl) -> None:
-    made = forged(networking.SERVICE_REFLECTION, factories.service("shop", "kept"))
+    made = forged_twin(networking.SERVICE_REFLECTION, factories.service("shop", "kept"))
     provider.run("apply", "--server-side", "-f", "-", *ROME, stdin=json.dumps(made))
     where = ("service", "kept", "-n", TWIN)
     added = {
@@ -596,6 +598,6 @@ def test_outside_of_its_twins_nobody_is_judged(provider: Kubectl) -> None:
     kinds = {keys.SERVICE, keys.INGRESS}
     plain = [obj for name, obj in hostile("plain").items() if ROWS[name].kind in kinds]
 
-    assert create(provider, plain) == ""
+    assert dry_create(provider, plain) == ""
     assert objects.key_of(plain[0]).namespace == "plain"
-    assert create(provider, [hostile(TWIN)["external-ips"]]) == "", "an admin of the provider"
+    assert dry_create(provider, [hostile(TWIN)["external-ips"]]) == "", "an admin of the provider"

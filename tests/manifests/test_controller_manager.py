@@ -31,9 +31,6 @@ _POD: Final[Object] = {
     "containers": [{"name": "c", "image": "none", "securityContext": _CONTAINED}]
 }
 """Pod Security refuses it nowhere."""
-_EVERYTHING: Final = [
-    {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
-]
 _TEMPLATE: Final[Object] = {"metadata": {"labels": _APP}, "spec": _POD}
 
 
@@ -47,7 +44,6 @@ class Spaces(NamedTuple):
 
 @pytest.fixture(scope="module")
 def spaces(admin: Kubectl) -> Iterator[Spaces]:
-    """Yield them once the policy is in force."""
     end = secrets.token_hex(3)
     made = Spaces(*(f"{name}-{end}" for name in Spaces._fields))
     peer = {keys.REMOTE_CLUSTER_ID: "rome"}
@@ -227,17 +223,17 @@ def test_bindings_of_others_it_does_not_delete(admin: Kubectl, spaces: Spaces) -
 def test_who_makes_and_changes_pods_meets_no_policy_of_ours(admin: Kubectl, spaces: Spaces) -> None:
     """The API server counts what it asks of whom; a deletion, of which it asks, is the control."""
     admin.apply([named(keys.SERVICE_ACCOUNT, Key(spaces.users, "default"))])
-    before = asked(admin)
+    before = policy_requests(admin)
     admin.apply([factories.pod(spaces.users, "plain", spec={**_POD})])
     admin.run("label", "pod", "plain", "a=b", "-n", spaces.users)
-    made_and_changed = asked(admin)
+    made_and_changed = policy_requests(admin)
     admin.run("delete", "pod", "plain", "--wait=false", "-n", spaces.users)
 
     assert made_and_changed == before
-    assert asked(admin) != before
+    assert policy_requests(admin) != before
 
 
-def asked(admin: Kubectl) -> list[str]:
+def policy_requests(admin: Kubectl) -> list[str]:
     """Return how often the API server asked each policy of ours, by its own metrics."""
     lines = admin.run("get", "--raw", "/metrics").splitlines()
     counts = (line for line in lines if line.startswith("apiserver_admission_match_condition"))
@@ -409,20 +405,7 @@ def test_of_nodes_it_changes_and_deletes_virtual_ones(admin: Kubectl) -> None:
 CERTS: Final = "system:serviceaccount:liqo:liqo-certs"
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"clientConfig": {"caBundle": "Cg=="}}, ""),
-        ({"clientConfig": {"service": {"path": "/elsewhere"}}}, ""),
-        ({"clientConfig": {"service": {"name": "other"}}}, "caBundle and the path"),
-        ({"clientConfig": {"service": {"namespace": "default"}}}, "caBundle and the path"),
-        ({"rules": _EVERYTHING}, "caBundle and the path"),
-        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, "caBundle and the path"),
-        ({"failurePolicy": "Ignore"}, "caBundle and the path"),
-        ({"timeoutSeconds": 29}, "caBundle and the path"),
-        ({"name": "other.liqo.io"}, "caBundle and the path"),
-    ],
-)
+@factories.cases("changes, told")
 @pytest.mark.parametrize("kind", [keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS], ids=str)
 def test_of_webhooks_certs_changes_whom_the_api_server_trusts_and_nothing_else(
     admin: Kubectl, kind: Kind, changes: Object, told: str

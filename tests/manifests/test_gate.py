@@ -4,6 +4,7 @@ Source: docs/parity.md SEC-A7, SEC-A16, SEC-A17, SEC-A20.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import pytest
@@ -12,7 +13,7 @@ from apis import allowlist, apply, keys, podvolumes
 from apis.allowlist import AllowedValue
 from apis.objects import Kind, Object, owner_reference
 from apis.offloading import MappedNamespace
-from apis.providerpolicy import AllowedReflection, PodPolicy
+from apis.providerpolicy import AllowedReflection, ProviderPolicy
 from reflector.kinds import configuration, storage
 from reflector.kinds.contract import ReflectionContext
 from tests.manifests import celtables, documents, policytable
@@ -24,7 +25,7 @@ from tests.manifests.asking import (
     TWIN,
     Provider,
     made,
-    until,
+    wait_until,
 )
 
 pytestmark = pytest.mark.cluster
@@ -39,18 +40,18 @@ PROTECTION: Final = "kubernetes.io/pvc-protection"
 CLEANUP: Final = "service.kubernetes.io/load-balancer-cleanup"
 
 
-def names(kinds: tuple[Kind, ...]) -> pytest.MarkDecorator:
+def by_kind(kinds: tuple[Kind, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("kind", kinds, ids=[kind.kind for kind in kinds])
 
 
-@names(policytable.EVERY)
+@by_kind(policytable.EVERY)
 def test_a_consumer_sets_no_finalizer(milan: Provider, kind: Kind) -> None:
     for finalizer in ("a.io/b", CLEANUP, keys.NAMESPACE_MAP_FINALIZER):
         said = milan.create(made(kind, metadata={"finalizers": [finalizer]}), kind)
         assert "metadata.finalizers" in said, finalizer
 
 
-@names(policytable.EVERY)
+@by_kind(policytable.EVERY)
 def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind) -> None:
     """Nobody takes it off anything else, whose twin would never end."""
     said = milan.create(made(kind, metadata={"finalizers": [PROTECTION]}), kind)
@@ -58,7 +59,7 @@ def test_the_finalizer_of_claims_is_for_claims_alone(milan: Provider, kind: Kind
     assert ("metadata.finalizers" in said) == (kind != keys.PERSISTENT_VOLUME_CLAIM), said
 
 
-@names(policytable.EVERY)
+@by_kind(policytable.EVERY)
 def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: Kind) -> None:
     held = made(kind, "held", metadata={"finalizers": [CLEANUP]})
     assert milan.create(held, kind, user=ADMINISTRATOR, for_good=True) == ""
@@ -70,7 +71,7 @@ def test_a_consumer_removes_and_adds_no_finalizer_later(milan: Provider, kind: K
     assert milan.patch(kind, "held", {"metadata": {"finalizers": []}}, user=ADMINISTRATOR) == ""
 
 
-@names(policytable.EVERY)
+@by_kind(policytable.EVERY)
 def test_a_consumer_names_no_owner(milan: Provider, kind: Kind) -> None:
     owned = made(kind, "owned", metadata={"ownerReferences": [OWNER]})
     assert "metadata.ownerReferences" in milan.create(owned, kind)
@@ -104,7 +105,7 @@ def test_a_secret_goes_with_its_shadowpod_and_holds_nothing(milan: Provider) -> 
     assert "metadata.ownerReferences" in said
 
 
-@names(allowlist.REPLICAS)
+@by_kind(allowlist.REPLICAS)
 def test_a_replica_that_the_provider_holds_ends_once_it_lets_go(
     milan: Provider, kind: Kind
 ) -> None:
@@ -142,7 +143,7 @@ ORDERS: Final[dict[str, tuple[Kind, ...]]] = {
 """Annotations, and which kinds are refused with them."""
 
 
-@names(DATA)
+@by_kind(DATA)
 def test_data_and_claims_carry_no_orders(milan: Provider, kind: Kind) -> None:
     assert milan.create(made(kind, "ordered"), kind, for_good=True) == ""
     for name, kinds in ORDERS.items():
@@ -152,7 +153,7 @@ def test_data_and_claims_carry_no_orders(milan: Provider, kind: Kind) -> None:
             assert bool(said) == (kind in kinds), (name, said)
 
 
-@names((*DATA, keys.SERVICE))
+@by_kind((*DATA, keys.SERVICE))
 def test_data_and_claims_carry_no_label_that_programs_look_for(milan: Provider, kind: Kind) -> None:
     assert milan.create(made(kind, "labelled"), kind, for_good=True) == ""
     for name in {*allowlist.LABELS, *allowlist.INJECTED}:
@@ -164,7 +165,7 @@ def test_data_and_claims_carry_no_label_that_programs_look_for(milan: Provider, 
             assert (f"label {name}" in said) == (name in allowlist.LABELLED[kind]), (name, said)
 
 
-@names(DATA)
+@by_kind(DATA)
 def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> None:
     notes = dict.fromkeys(ORDERS, "x") | {f"a{n}": "" for n in range(200)}
     labels = dict.fromkeys(allowlist.LABELS, "1") | {"app": "web"}
@@ -183,7 +184,7 @@ def test_what_a_reflector_sends_of_it_is_taken(milan: Provider, kind: Kind) -> N
     assert forge.lacks(made(kind), context) == ""
 
 
-@names(DATA)
+@by_kind(DATA)
 def test_a_domain_that_is_opened_passes(milan: Provider, kind: Kind) -> None:
     opened = "replicator.v1.mittwald.de,argocd.argoproj.io"
     noted = made(
@@ -196,9 +197,9 @@ def test_a_domain_that_is_opened_passes(milan: Provider, kind: Kind) -> None:
     assert milan.create(noted, kind)
 
     milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: opened})
-    until(lambda: milan.create(noted, kind) == "")
+    wait_until(lambda: milan.create(noted, kind) == "")
     milan.annotate({keys.OFFERED_ANNOTATION_DOMAINS: None})
-    until(lambda: milan.create(noted, kind) != "")
+    wait_until(lambda: milan.create(noted, kind) != "")
 
 
 SOURCE: Final = {"kind": "PersistentVolumeClaim", "name": "theirs"}
@@ -230,7 +231,7 @@ def test_a_claim_and_the_template_of_one_are_judged_alike(milan: Provider, told:
     template = {name: template[name] for name in ("metadata", "spec")}
     volume = {"name": "a", "ephemeral": {"volumeClaimTemplate": template}}
 
-    said = [*podvolumes.template_complaints(volume, "volumes[0]", PodPolicy())]
+    said = [*podvolumes.template_complaints(volume, "volumes[0]", ProviderPolicy())]
 
     field = told.rpartition(" ")[2].removeprefix("spec.")
     if told.startswith("annotation "):
@@ -306,3 +307,101 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
     assert text.count(f"labels.size() <= {policytable.MOST_LABELS} ") == 1
     assert f"size() <= {policytable.MOST_ENDPOINTS} && " in text
     assert f"size() <= {policytable.MOST_PORTS})" in text
+
+
+# However large what a consumer sends is, no policy fails for its own cost.
+# An expression over its budget fails closed, and says so with words that help nobody. So the
+# largest objects that an API server takes are sent, and ones of twice that size.
+# Source: Kubernetes, "Resource constraints" of CEL.
+
+
+BUDGET: Final = re.compile(r"budget|cost limit|exceed\w* (the )?(cost|limit)", re.IGNORECASE)
+METADATA_BYTES: Final = 240_000
+"""Kubernetes takes 256 KiB of annotations."""
+OBJECT_BYTES: Final = 1_400_000
+"""etcd takes 1.5 MiB by default, and an API server 3 MiB of a request."""
+ENTRY: Final = 24
+
+
+def many(size: int, value: str = "value-value") -> dict[str, str]:
+    """Return entries of so many bytes."""
+    return {f"a.io/{number:07}": value for number in range(size // ENTRY)}
+
+
+def few(size: int, value: str = "") -> dict[str, str]:
+    """Return long entries of so many bytes in all."""
+    return {f"k{number:07}{'x' * 50}": value for number in range(size // 100)}
+
+
+def host(number: int) -> str:
+    return f"h{number}.example.com"
+
+
+def rule(number: int) -> Object:
+    backend = {"service": {"name": "a", "port": {"number": 80}}}
+    paths = [{"path": f"/{'x' * 200}", "pathType": "Prefix", "backend": backend}] * 3
+    return {"host": host(number), "http": {"paths": paths}}
+
+
+def large_container(number: int) -> Object:
+    return {"name": f"c{number}", "image": "a", "args": ["x" * 50] * 20}
+
+
+def specs(size: int) -> dict[Kind, tuple[Object, ...]]:
+    """Return, by kind, fields of about so many bytes."""
+    count = size // 1000
+    tls = [{"hosts": [host(one) for one in range(count * 5)]}]
+    endpoints = [{"addresses": ["192.0.2.1"]}] * count * 5
+    return {
+        keys.CONFIG_MAP: ({"data": few(size, "value")},),
+        keys.SECRET: ({"data": few(size, "dmFsdWU=")},),
+        keys.SERVICE: ({"spec": {"externalIPs": ["192.0.2.1"] * count * 5}},),
+        keys.INGRESS: (
+            {"spec": {"rules": [rule(one) for one in range(count)]}}, {"spec": {"tls": tls}},
+        ),
+        keys.PERSISTENT_VOLUME_CLAIM: ({"spec": {"selector": {"matchLabels": few(size)}}},),
+        keys.NAMESPACE_MAP: ({"spec": {"desiredMapping": few(size, "twin")}},),
+        keys.RESOURCE_SLICE: ({"spec": {"resources": few(size, "1")}},),
+        keys.RENEW: ({"spec": {"CSR": "QUFB" * (size // 4)}},),
+        keys.SHADOW_POD: (
+            {"spec": {"pod": {"containers": [large_container(one) for one in range(count)]}}},
+        ),
+        keys.SHADOW_ENDPOINT_SLICE: (
+            {"spec": {"template": {"addressType": "IPv4", "endpoints": endpoints}}},
+        ),
+    }  # fmt: skip
+
+
+def large_changes(kind: Kind, times: int) -> Iterator[Object]:
+    """Yield changes that make an object of ``kind`` as large as it gets, or larger."""
+    size = times * METADATA_BYTES
+    owner = {"apiVersion": "v1", "kind": "Namespace"}
+    yield {"metadata": {"annotations": many(size)}}
+    yield {"metadata": {"labels": many(size)}}
+    yield {"metadata": {"labels": many(size, ""), "annotations": many(size, "")}}
+    yield {"metadata": {"finalizers": [*many(size)]}}
+    owners = [{**owner, "name": f"n{one}", "uid": f"{one}"} for one in range(times * 500)]
+    yield {"metadata": {"ownerReferences": owners}}
+    yield from specs(times * OBJECT_BYTES)[kind]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", policytable.EVERY, ids=[kind.kind for kind in policytable.EVERY])
+def test_no_answer_speaks_of_a_budget(milan: Provider, kind: Kind, times: int) -> None:
+    name = f"stands-{times}"
+    assert milan.create(made(kind, name), kind, for_good=True) == ""
+
+    for changes in large_changes(kind, times):
+        told = (milan.create(made(kind, **changes), kind), milan.patch(kind, name, changes))
+        assert not [said for said in told if BUDGET.search(said)], (list(changes), told)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_namespaces_of_any_size_are_judged(milan: Provider, times: int) -> None:
+    """By the policy on marks, which judges anybody who changes a namespace."""
+    path = f"/api/v1/namespaces/{TWIN}"
+    for user in (ADMINISTRATOR, KUBELET):
+        for field in ("annotations", "labels"):
+            changes = {"metadata": {field: many(times * METADATA_BYTES)}}
+            said = milan.send("PATCH", path, changes, user).told
+            assert not BUDGET.search(said), said

@@ -44,7 +44,6 @@ HOW: Final = pytest.mark.parametrize(
 
 
 def versions(admin: Kubectl) -> dict[str, str]:
-    """Return the version of each object of the manifests."""
     found = admin.items("-k", str(documents.ROOT))
     return {
         f"{obj['kind']} {objects.key_of(obj)}": obj["metadata"]["resourceVersion"] for obj in found
@@ -103,7 +102,7 @@ async def inject(admin: Kubectl) -> None:
 
 
 @pytest.fixture(scope="module")
-def virtual_node(admin: Kubectl) -> VirtualNode:
+def installed_virtual_node(admin: Kubectl) -> VirtualNode:
     """Make the tenant namespace, the offloaded namespace and the rights of a virtual node."""
     node = VirtualNode(NODE, TENANT, "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
     labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
@@ -130,7 +129,7 @@ def _refused(admin: Kubectl, granted: str) -> str:
 
 
 def test_the_controller_manager_can_hand_out_what_a_virtual_kubelet_needs(
-    virtual_node: VirtualNode, admin: Kubectl
+    installed_virtual_node: VirtualNode, admin: Kubectl
 ) -> None:
     assert admin.get("clusterrolebinding", rights.name(NODE))["roleRef"]["name"] == (
         keys.VIRTUAL_KUBELET_LOCAL_ROLE
@@ -149,41 +148,16 @@ def test_the_controller_manager_can_hand_out_nothing_else(admin: Kubectl) -> Non
         admin.run("create", f"--as={MANAGER}", "-f", "-", stdin=json.dumps(binding))
 
 
-RIGHTS: Final[list[tuple[str, str, str, bool]]] = [
-    ("get", "secrets/to-milan", TENANT, True),
-    ("get", "secrets/to-turin", TENANT, False),
-    ("list", "secrets", TENANT, False),
-    ("get", "secrets", "offloaded", True),
-    ("get", "secrets", "default", False),
-    ("create", "secrets", "offloaded", False),
-    ("get", "configmaps", "default", False),
-    ("create", "serviceaccounts/token", "offloaded", True),
-    ("create", "serviceaccounts/token", "default", False),
-    ("patch", "leases/milan", "kube-node-lease", True),
-    ("patch", "leases/worker", "kube-node-lease", False),
-    ("create", "leases", TENANT, True),
-    ("get", "configmaps/extension-apiserver-authentication", "kube-system", True),
-    ("get", "namespacemaps", TENANT, True),
-    ("patch", "virtualnodes", TENANT, False),
-    ("create", "pods", "offloaded", False),
-    ("create", "pods/binding", "offloaded", False),
-    ("create", "pods/exec", "offloaded", False),
-    ("patch", "pods/ephemeralcontainers", "offloaded", False),
-    ("patch", "pods/status", "default", True),
-    ("patch", "pods", "offloaded", False),
-    ("create", "clusterrolebindings", "", False),
-    ("create", "subjectaccessreviews", "", True),
-    ("update", "certificatesigningrequests/approval", "", False),
-]
+RIGHTS: Final[list[Any]] = factories.table("manifests")["install"]["rights"]
 
 
-def test_rights_of_a_virtual_kubelet(virtual_node: VirtualNode, admin: Kubectl) -> None:
+def test_rights_of_a_virtual_kubelet(installed_virtual_node: VirtualNode, admin: Kubectl) -> None:
     reviews = [review(verb, resource, namespace) for verb, resource, namespace, _ in RIGHTS]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": reviews})
 
     answers = admin.run("create", "-o", ALLOWED, "-f", "-", stdin=listed).split()
 
-    found = [(*case[:3], answer == "true") for case, answer in zip(RIGHTS, answers, strict=True)]
+    found = [[*case[:3], answer == "true"] for case, answer in zip(RIGHTS, answers, strict=True)]
     assert found == RIGHTS
 
 
@@ -201,7 +175,7 @@ PROCESSES: Final = {
 
 
 @pytest.fixture(scope="module")
-def opened(virtual_node: VirtualNode, admin: Kubectl) -> None:
+def opened_rights(installed_virtual_node: VirtualNode, admin: Kubectl) -> None:
     """Bind the controller manager in a tenant namespace and a twin, as it does itself."""
     peer = {keys.REMOTE_CLUSTER_ID: "rome"}
     account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
@@ -212,7 +186,7 @@ def opened(virtual_node: VirtualNode, admin: Kubectl) -> None:
 
 @pytest.mark.parametrize("process", PROCESSES)
 def test_a_stolen_token_opens_what_the_golden_file_says_and_no_more(
-    opened: None, admin: Kubectl, process: str
+    opened_rights: None, admin: Kubectl, process: str
 ) -> None:
     """Every verb on every resource, where it works and where it does not (C1)."""
     account, places = PROCESSES[process]
@@ -263,7 +237,7 @@ GROUPS: Final = {
 }
 
 
-def pod(name: str, node: str) -> dict[str, Any]:
+def pod_on_node(name: str, node: str) -> dict[str, Any]:
     return factories.pod("default", name, spec=factories.pod_spec(nodeName=node))
 
 
@@ -275,9 +249,9 @@ TAINT: Final = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoEx
 
 
 @pytest.fixture(scope="module")
-def policed(virtual_node: VirtualNode, admin: Kubectl) -> Kubectl:
+def policed(installed_virtual_node: VirtualNode, admin: Kubectl) -> Kubectl:
     """Return kubectl once the API server has compiled the policy and knows two pods and nodes."""
-    admin.apply([pod("mine", NODE), pod("other", "worker"), node("worker")])
+    admin.apply([pod_on_node("mine", NODE), pod_on_node("other", "worker"), node("worker")])
     asyncio.run(_until_refused(lambda: _delete_dry(admin, "pod", "other")))
     return admin
 
@@ -362,7 +336,7 @@ def test_a_virtual_kubelet_gets_tokens_of_pods_on_its_node_only(policed: Kubectl
     ]
     spec = {"serviceAccountName": "robot", "automountServiceAccountToken": False}
     pods = [
-        factories.pod("offloaded", name, spec={**pod(name, on)["spec"], **spec})
+        factories.pod("offloaded", name, spec={**pod_on_node(name, on)["spec"], **spec})
         for name, on in (("mine", NODE), ("other", "worker"))
     ]
     policed.apply([*accounts, *pods])

@@ -36,7 +36,7 @@ def is_now(admin: Kubectl, role: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(own_plane: Plane) -> Kubectl:
+def kubectl_with_peer(own_plane: Plane) -> Kubectl:
     """Return kubectl towards an API server with one peer, once the policy is in force."""
     admin = Kubectl(own_plane.kubeconfig)
     found = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -50,8 +50,8 @@ def guarded(own_plane: Plane) -> Kubectl:
     return admin
 
 
-def test_our_kinds_stay_while_there_is_a_peer(guarded: Kubectl) -> None:
-    said = deleted(guarded, *OURS)
+def test_our_kinds_stay_while_there_is_a_peer(kubectl_with_peer: Kubectl) -> None:
+    said = deleted(kubectl_with_peer, *OURS)
     assert "cluster kept-kinds is a peer" in said
     assert "liqoctl uninstall" in said
     other = {
@@ -66,18 +66,18 @@ def test_our_kinds_stay_while_there_is_a_peer(guarded: Kubectl) -> None:
             }],
         },
     }  # fmt: skip
-    guarded.run("apply", "-f", "-", stdin=json.dumps(other))
-    assert not deleted(guarded, "crd", "others.example.com")
-    guarded.run("delete", "crd", "others.example.com")
+    kubectl_with_peer.run("apply", "-f", "-", stdin=json.dumps(other))
+    assert not deleted(kubectl_with_peer, "crd", "others.example.com")
+    kubectl_with_peer.run("delete", "crd", "others.example.com")
 
 
 @pytest.mark.parametrize("is_left", [True, False])
-def test_without_a_peer_they_may_go(guarded: Kubectl, *, is_left: bool) -> None:
+def test_without_a_peer_they_may_go(kubectl_with_peer: Kubectl, *, is_left: bool) -> None:
     """Of a peering that has ended a ForeignCluster may be left."""
     if is_left:
-        is_now(guarded, "Unknown")
+        is_now(kubectl_with_peer, "Unknown")
     else:
-        guarded.run("delete", "foreignclusters", "kept-kinds")
+        kubectl_with_peer.run("delete", "foreignclusters", "kept-kinds")
     until = time.monotonic() + PATIENCE_S
-    while deleted(guarded, *OURS):
+    while deleted(kubectl_with_peer, *OURS):
         assert time.monotonic() < until, "the policy still names a peer that is gone"

@@ -76,15 +76,9 @@ KINDS: Final[dict[Kind, tuple[str, list[tuple[str, str, str, int]]]]] = {
         "fc",
         [text("Role", ".status.role"), text("ClusterID", ".spec.clusterID", 1), AGE],
     ),
-    keys.PROVIDER_POLICY: (
-        "",
-        [("Sharing", ".spec.sharing.percentage", "integer", 0), AGE],
-    ),
+    keys.PROVIDER_POLICY: ("", [("Sharing", ".spec.sharing.percentage", "integer", 0), AGE]),
 }
-WITHOUT_STATUS: Final = {
-    keys.VK_OPTIONS_TEMPLATE,
-    keys.SHADOW_ENDPOINT_SLICE,
-}
+WITHOUT_STATUS: Final = {keys.VK_OPTIONS_TEMPLATE, keys.SHADOW_ENDPOINT_SLICE}
 QUANTITY: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"

@@ -45,7 +45,7 @@ def patched(admin: Kubectl, user: str, name: str, metadata: Object) -> str:
     return refusal(admin, *patch, f"--as={user}")
 
 
-def namespace(name: str, metadata: Object) -> Object:
+def marked_namespace(name: str, metadata: Object) -> Object:
     return named(keys.NAMESPACE, Key("", name), metadata=metadata)
 
 
@@ -61,7 +61,7 @@ def spaces(admin: Kubectl) -> Iterator[tuple[str, str]]:
     role = {"apiGroup": keys.RBAC_GROUP, "kind": "ClusterRole", "name": f"test-{PEERER}"}
     subject = {"apiGroup": keys.RBAC_GROUP, "kind": "User", "name": GUEST}
     guest = named(keys.ROLE_BINDING, Key(plain, GUEST), roleRef=role, subjects=[subject])
-    admin.apply([*rights_, namespace(plain, {}), namespace(twin, TWIN), guest])
+    admin.apply([*rights_, marked_namespace(plain, {}), marked_namespace(twin, TWIN), guest])
     until = time.monotonic() + PATIENCE_S
     mark = {"labels": {keys.TENANT_NAMESPACE: "true"}}
     while "create Tenants" not in patched(admin, OWNER, plain, mark) or patched(
@@ -83,7 +83,7 @@ def test_a_namespace_becomes_nobodys_by_who_only_owns_it(
     for mark in marks:
         for user in (OWNER, GUEST):
             assert "create Tenants" in patched(admin, user, plain, mark), (user, mark)
-        new = namespace("test-new", mark)
+        new = marked_namespace("test-new", mark)
         create = ("create", "-f", "-", f"--as={OWNER}")
         assert "create Tenants" in refusal(admin, *create, stdin=json.dumps(new)), mark
         assert patched(admin, PEERER, plain, mark) == ""

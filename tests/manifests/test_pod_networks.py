@@ -32,20 +32,19 @@ def identity(networks: str) -> dict[str, Any]:
     }
 
 
-def created(admin: Kubectl, networks: str) -> str:
+def refused_networks(admin: Kubectl, networks: str) -> str:
     given = json.dumps(identity(networks))
     return refusal(admin, "create", "--dry-run=server", "-f", "-", stdin=given)
 
 
 @pytest.fixture(scope="module")
 def guarded(kinds: Kubectl) -> Iterator[Kubectl]:
-    """Yield an API server, once the policy is in force."""
     kinds_ = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     policies = [documents.named(kind, POLICY) for kind in kinds_]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies})
     kinds.run("apply", "-f", "-", stdin=listed)
     until = time.monotonic() + PATIENCE_S
-    while keys.POD_NETWORKS not in created(kinds, "pods"):
+    while keys.POD_NETWORKS not in refused_networks(kinds, "pods"):
         assert time.monotonic() < until, "the policy is not in force"
     yield kinds
     kinds.run("delete", "-f", "-", stdin=listed)
@@ -60,7 +59,7 @@ TEXTS: Final = (
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_names_no_network_is_refused_where_it_is_written(guarded: Kubectl, text: str) -> None:
     _, wrong = parse_pod_networks(text)
-    said = created(guarded, text)
+    said = refused_networks(guarded, text)
     if not wrong:
         assert not said
     else:

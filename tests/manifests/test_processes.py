@@ -17,11 +17,11 @@ PROCESSES: Final = {
     "liqo-webhook": ("webhook", ["--tls-dir=/etc/liqo/tls", "--port=9443", ENFORCED], 2),
     "liqo-controller-manager": ("controllers", [HEALTH, METRICS, ENFORCED], 1),
     "liqo-certs": ("certs", [HEALTH, METRICS], 1),
-    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", HEALTH, METRICS], 2),
+    "liqo-metric-agent": ("controllers.metricagent", ["--port=8443", HEALTH, METRICS], 1),
 }
 
 
-def deployment(name: str) -> dict[str, Any]:
+def process_deployment(name: str) -> dict[str, Any]:
     return documents.named("Deployment", name, keys.LIQO_NAMESPACE)["spec"]  # type: ignore[no-any-return]  # YAML
 
 
@@ -34,7 +34,7 @@ def test_there_is_a_deployment_for_each_process() -> None:
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_process_is_started_as_its_module_expects(name: str) -> None:
     module, args, replicas = PROCESSES[name]
-    spec = deployment(name)
+    spec = process_deployment(name)
     (container,) = spec["template"]["spec"]["containers"]
 
     assert container["command"] == ["python3", "-m", module]
@@ -49,7 +49,7 @@ def test_a_process_is_started_as_its_module_expects(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_process_has_no_right_on_its_node(name: str) -> None:
-    spec = deployment(name)["template"]["spec"]
+    spec = process_deployment(name)["template"]["spec"]
     (container,) = spec["containers"]
 
     assert spec["securityContext"] == {
@@ -70,7 +70,7 @@ def test_a_process_has_no_right_on_its_node(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_process_is_probed_and_bounded(name: str) -> None:
-    (container,) = deployment(name)["template"]["spec"]["containers"]
+    (container,) = process_deployment(name)["template"]["spec"]["containers"]
     ports = {port["name"] for port in container["ports"]}
 
     for probe in ("livenessProbe", "readinessProbe"):
@@ -88,11 +88,11 @@ def test_a_node_can_be_drained_whatever_the_number_of_replicas(name: str) -> Non
     chosen = budget.pop("selector")["matchLabels"]
 
     assert budget == {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    assert chosen.items() <= deployment(name)["template"]["metadata"]["labels"].items()
+    assert chosen.items() <= process_deployment(name)["template"]["metadata"]["labels"].items()
 
 
 def test_the_webhook_stays_up() -> None:
-    spec = deployment("liqo-webhook")["template"]["spec"]
+    spec = process_deployment("liqo-webhook")["template"]["spec"]
     (container,) = spec["containers"]
     service = documents.named("Service", keys.WEBHOOK_SERVICE, keys.LIQO_NAMESPACE)
 
@@ -117,7 +117,7 @@ def test_webhook_configurations_are_found_by_name_and_label() -> None:
 
 
 def test_the_paths_called_are_the_paths_served() -> None:
-    assert {path_of(webhook) for webhook in webhooks()} == set(served())
+    assert {path_of(webhook) for webhook in webhooks()} == set(served_paths())
 
 
 def path_of(webhook: dict[str, Any]) -> str:
@@ -129,7 +129,7 @@ def path_of(webhook: dict[str, Any]) -> str:
     return str(service["path"])
 
 
-def served() -> Mapping[str, WebhookHandler]:
+def served_paths() -> Mapping[str, WebhookHandler]:
     return app.webhook_handlers(None, lambda *_: None)  # type: ignore[arg-type]  # not asked
 
 
@@ -158,7 +158,7 @@ def test_a_webhook_is_registered_with_care(webhook: dict[str, Any]) -> None:
 
 
 def test_what_a_webhook_is_asked_for_is_what_it_judges() -> None:
-    judges = served()
+    judges = served_paths()
     for webhook in webhooks():
         (rule,) = webhook["rules"]
         judge = judges[path_of(webhook)]

@@ -17,7 +17,6 @@ QUESTIONS: Final = {"tokenreviews", "subjectaccessreviews"}
 
 
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what roles say of resources, by name."""
     for role in documents.of_kind("Role", "ClusterRole"):
         for rule in role["rules"]:
             if "nonResourceURLs" not in rule:

@@ -11,6 +11,7 @@ import pytest
 from apis import keys, objects, reflection
 from apis.objects import Key, Kind
 from sandbox.kubectl import Kubectl, KubectlError
+from tests import factories
 from tests.manifests import documents
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +34,6 @@ def leaves_nothing(kinds: Kubectl) -> Iterator[None]:
 
 @pytest.fixture
 def namespace(kinds: Kubectl) -> str:
-    """Make a namespace of this test's own."""
     name = f"test-{secrets.token_hex(4)}"
     kinds.apply([objects.named(keys.NAMESPACE, Key("", name))])
     return name
@@ -44,7 +44,7 @@ def sample(kind: Kind, namespace: str, name: str = "x", **parts: Any) -> dict[st
     return objects.named(kind, where, **parts)
 
 
-def offloading(namespace: str, **spec: Any) -> dict[str, Any]:
+def sample_offloading(namespace: str, **spec: Any) -> dict[str, Any]:
     return sample(keys.NAMESPACE_OFFLOADING, namespace, "offloading", spec=spec)
 
 
@@ -64,7 +64,7 @@ def patch(kinds: Kubectl, obj: dict[str, Any], changes: dict[str, Any], *more: s
 
 
 def test_defaults_are_filled_in(kinds: Kubectl, namespace: str) -> None:
-    made = create(kinds, offloading(namespace))
+    made = create(kinds, sample_offloading(namespace))
     tenant = create(kinds, sample(keys.TENANT, namespace, spec={"clusterID": "rome"}))
     node = create(kinds, sample(keys.VIRTUAL_NODE, namespace, spec={"kubeconfigSecretRef": {}}))
     shadow = create(kinds, sample(keys.SHADOW_POD, namespace, spec={"pod": {"containers": []}}))
@@ -214,55 +214,12 @@ def test_what_cannot_be_created(kinds: Kubectl, namespace: str, case: tuple[Any,
 
 
 SELECTED: Final = {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "twin"}
-REFUSED_TO_CHANGE: Final[list[tuple[Kind, dict[str, Any], dict[str, Any], str]]] = [
-    (
-        keys.NAMESPACE_OFFLOADING,
-        {},
-        {"namespaceMappingStrategy": "EnforceSameName"},
-        "spec.namespaceMappingStrategy: Invalid value.*delete this NamespaceOffloading",
-    ),
-    (
-        keys.NAMESPACE_OFFLOADING,
-        SELECTED,
-        {"remoteNamespaceName": "other"},
-        "spec.remoteNamespaceName: Invalid value.*delete this NamespaceOffloading",
-    ),
-    (
-        keys.NAMESPACE_OFFLOADING,
-        SELECTED,
-        {"remoteNamespaceName": None},
-        "remoteNamespaceName cannot be changed",
-    ),
-    (keys.VIRTUAL_NODE, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
-    (keys.VIRTUAL_NODE, {"clusterID": "a"}, {"clusterID": None}, "clusterID cannot be changed"),
-    (keys.TENANT, {"clusterID": "a"}, {"clusterID": "b"}, "a Tenant stands for one consumer"),
-    (keys.FOREIGN_CLUSTER, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
-    (
-        keys.RESOURCE_SLICE,
-        {"providerClusterID": "a"},
-        {"providerClusterID": "b"},
-        "providerClusterID cannot be changed once it is set",
-    ),
-    (
-        keys.RESOURCE_SLICE,
-        {"consumerClusterID": "a"},
-        {"consumerClusterID": "b"},
-        "consumerClusterID cannot be changed once it is set",
-    ),
-    (keys.IDENTITY, {"clusterID": "a"}, {"clusterID": "b"}, "clusterID cannot be changed"),
-    (keys.IDENTITY, {"type": "ControlPlane"}, {"type": "ResourceSlice"}, "type cannot be changed"),
-    (
-        keys.RENEW,
-        {"consumerClusterID": "a"},
-        {"consumerClusterID": "b"},
-        "consumerClusterID cannot be changed",
-    ),
-]
 
 
-@pytest.mark.parametrize("case", REFUSED_TO_CHANGE)
+@factories.cases("case")
 def test_what_cannot_be_changed(kinds: Kubectl, namespace: str, case: tuple[Any, ...]) -> None:
-    kind, spec, changes, message = case
+    constant, spec, changes, message = case
+    kind = getattr(keys, constant)
     name = "offloading" if kind is keys.NAMESPACE_OFFLOADING else f"x-{secrets.token_hex(4)}"
     made = create(kinds, sample(kind, namespace, name, spec=spec))
 
@@ -271,7 +228,7 @@ def test_what_cannot_be_changed(kinds: Kubectl, namespace: str, case: tuple[Any,
 
 
 def test_what_may_be_changed(kinds: Kubectl, namespace: str) -> None:
-    made = create(kinds, offloading(namespace, **SELECTED))
+    made = create(kinds, sample_offloading(namespace, **SELECTED))
     expression = {"key": "a", "operator": "Exists"}
     selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
 
@@ -284,7 +241,7 @@ def test_what_may_be_changed(kinds: Kubectl, namespace: str) -> None:
 
 
 def test_a_remote_name_is_kept_only_where_it_is_used(kinds: Kubectl, namespace: str) -> None:
-    made = create(kinds, offloading(namespace, remoteNamespaceName="No_Name"))
+    made = create(kinds, sample_offloading(namespace, remoteNamespaceName="No_Name"))
 
     for name in ("other", "No.Name", None):
         patch(kinds, made, {"spec": {"remoteNamespaceName": name}})
@@ -295,100 +252,12 @@ def test_a_remote_name_is_kept_only_where_it_is_used(kinds: Kubectl, namespace: 
 AGE: Final = re.compile(r"(\d{1,2}m)?\d+s|\d{1,2}m")
 """Of up to an hour; the amounts below have three digits before an m."""
 TIME: Final = "2026-01-01T00:00:00Z"
-SHOWN: Final[list[tuple[Kind, dict[str, Any], tuple[str, ...], str, str]]] = [
-    (
-        keys.NAMESPACE_OFFLOADING,
-        {"spec": {}, "status": {"offloadingPhase": "Ready", "remoteNamespaceName": "foo-rome"}},
-        (),
-        "NAME NAMESPACEMAPPINGSTRATEGY PODOFFLOADINGSTRATEGY OFFLOADINGPHASE AGE",
-        "offloading DefaultName LocalAndRemote Ready AGE",
-    ),
-    (
-        keys.NAMESPACE_OFFLOADING,
-        {"spec": {}, "status": {"offloadingPhase": "Ready", "remoteNamespaceName": "foo-rome"}},
-        ("-o", "wide"),
-        (
-            "NAME NAMESPACEMAPPINGSTRATEGY PODOFFLOADINGSTRATEGY OFFLOADINGPHASE "
-            "REMOTENAMESPACENAME AGE"
-        ),
-        "offloading DefaultName LocalAndRemote Ready foo-rome AGE",
-    ),
-    (
-        keys.NAMESPACE_MAP,
-        {"metadata": {"labels": {"liqo.io/replication": "true"}}},
-        (),
-        "NAME LOCAL AGE",
-        "x true AGE",
-    ),
-    (
-        keys.VIRTUAL_NODE,
-        {
-            "spec": {"clusterID": "milan", "createNode": True},
-            "status": {
-                "conditions": [
-                    {"type": "Node", "status": "Running"},
-                    {"type": "VirtualKubelet", "status": "Creating"},
-                ]
-            },
-        },
-        ("-o", "wide"),
-        "NAME CLUSTERID CREATE NODE AGE NODE VIRTUALKUBELET",
-        "x milan true AGE Running Creating",
-    ),
-    (
-        keys.SHADOW_POD,
-        {"spec": {"pod": {}}, "status": {"phase": "Running"}},
-        (),
-        "NAME STATUS AGE",
-        "x Running AGE",
-    ),
-    (
-        keys.QUOTA,
-        {
-            "spec": {
-                "user": "mypool-c34af51dd912",
-                "limitsEnforcement": "None",
-                "resources": {"cpu": "4", "memory": "8Gi"},
-            },
-            "status": {"used": {"cpu": "500m", "memory": "1Gi", "pods": "3"}},
-        },
-        ("-o", "wide"),
-        "NAME ENFORCEMENT CORDONED AGE USER USEDCPU CPU USEDMEMORY MEMORY USEDPODS PODS",
-        "x None AGE mypool-c34af51dd912 500m 4 1Gi 8Gi 3",
-    ),
-    (
-        keys.RESOURCE_SLICE,
-        {
-            "spec": {"class": "default"},
-            "status": {
-                "conditions": [
-                    {"type": "Authentication", "status": "Accepted"},
-                    {"type": "Resources", "status": "Accepted"},
-                ]
-            },
-        },
-        (),
-        "NAME AUTHENTICATION RESOURCES AGE",
-        "x Accepted Accepted AGE",
-    ),
-    (keys.TENANT, {"spec": {"clusterID": "rome"}}, (), "NAME CONDITION AGE", "x Active AGE"),
-    (keys.RENEW, {"spec": {}}, (), "NAME AGE", "x AGE"),
-    (
-        keys.IDENTITY,
-        {
-            "spec": {"type": "ControlPlane"},
-            "status": {"kubeconfigSecretRef": {"name": "kubeconfig-controlplane-milan"}},
-        },
-        ("-o", "wide"),
-        "NAME TYPE KUBECONFIGSECRET AGE",
-        "x ControlPlane kubeconfig-controlplane-milan AGE",
-    ),
-]
 
 
-@pytest.mark.parametrize("case", SHOWN)
+@factories.cases("case")
 def test_what_kubectl_shows(kinds: Kubectl, namespace: str, case: tuple[Any, ...]) -> None:
-    kind, parts, options, header, row = case
+    constant, parts, options, header, row = case
+    kind = getattr(keys, constant)
     name = "offloading" if kind is keys.NAMESPACE_OFFLOADING else "x"
     made = create(kinds, sample(kind, namespace, name, **parts))
     if "status" in parts:
@@ -420,7 +289,7 @@ def test_a_quota_that_is_not_cordoned_shows_an_empty_column(kinds: Kubectl, name
 
 
 def test_all_kinds_are_found_by_category_and_short_names(kinds: Kubectl, namespace: str) -> None:
-    create(kinds, offloading(namespace))
+    create(kinds, sample_offloading(namespace))
     create(kinds, sample(keys.QUOTA, namespace, spec={"user": "u", "resources": {}}))
 
     found = kinds.run("get", "liqo", "-n", namespace, "-o", "name").split()

@@ -10,10 +10,10 @@ import pytest
 from apis import keys
 from apis.objects import Kind
 from tests.manifests import documents, policytable, samples
-from tests.manifests.asking import Provider, made, until
-from tests.manifests.policytable import Row
+from tests.manifests.asking import Provider, made, wait_until
+from tests.manifests.policytable import Rule
 
-ROWS: Final = [row for row in policytable.TABLE if samples.of(row, row.kinds[0]) is not None]
+ROWS: Final = [row for row in policytable.TABLE if samples.sample_of(row, row.kinds[0]) is not None]
 ELSEWHERE: Final = {
     policytable.WEBHOOK: "tests/webhook",
     policytable.ORIGINALS: "tests/manifests/test_consumer_marks.py",
@@ -29,13 +29,13 @@ def offering(milan: Provider) -> Provider:
     """Return the provider with an object of each kind, once it offers what the samples expect."""
     milan.annotate(dict(samples.NARROWED))
     gold = made(keys.PERSISTENT_VOLUME_CLAIM, spec={"storageClassName": "gold"})
-    until(lambda: milan.create(gold, keys.PERSISTENT_VOLUME_CLAIM) != "")
+    wait_until(lambda: milan.create(gold, keys.PERSISTENT_VOLUME_CLAIM) != "")
     for kind in policytable.EVERY:
         assert milan.create(made(kind, "stands"), kind, for_good=True) == ""
     return milan
 
 
-def each(rows: list[Row]) -> pytest.MarkDecorator:
+def each(rows: list[Rule]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("row", rows, ids=str)
 
 
@@ -44,7 +44,7 @@ def test_all_rows_are_sent_but_those_that_have_tests_elsewhere() -> None:
 
 
 @each(ROWS)
-def test_what_a_row_says_is_taken_and_all_else_refused(offering: Provider, row: Row) -> None:
+def test_what_a_row_says_is_taken_and_all_else_refused(offering: Provider, row: Rule) -> None:
     for kind in row.kinds:
         if policytable.CREATE in row.when:
             _create(offering, row, kind)
@@ -52,8 +52,8 @@ def test_what_a_row_says_is_taken_and_all_else_refused(offering: Provider, row: 
             _change(offering, row, kind)
 
 
-def _create(provider: Provider, row: Row, kind: Kind) -> None:
-    sample = samples.of(row, kind)
+def _create(provider: Provider, row: Rule, kind: Kind) -> None:
+    sample = samples.sample_of(row, kind)
     assert sample is not None
     for changes in sample.good:
         assert provider.create(made(kind, **changes), kind) == "", changes
@@ -62,9 +62,9 @@ def _create(provider: Provider, row: Row, kind: Kind) -> None:
         assert policytable.judge(row, kind) in said, (kind.kind, changes, said)
 
 
-def _change(provider: Provider, row: Row, kind: Kind) -> None:
+def _change(provider: Provider, row: Rule, kind: Kind) -> None:
     """What Kubernetes itself refuses, since the field never changes, is refused all the same."""
-    sample = samples.of(row, kind)
+    sample = samples.sample_of(row, kind)
     assert sample is not None
     for changes in sample.good:
         said = provider.patch(kind, "stands", changes)
@@ -80,7 +80,7 @@ def test_what_a_provider_policy_opens_passes(offering: Provider) -> None:
         (kind, sample)
         for row in ROWS
         for kind in row.kinds
-        if row.opened and row.opened not in NARROWS and (sample := samples.of(row, kind))
+        if row.opened and row.opened not in NARROWS and (sample := samples.sample_of(row, kind))
     ]
     domains = ",".join(filter(None, {samples.domains(sample) for _, sample in rows}))
 
@@ -93,7 +93,7 @@ def test_what_a_provider_policy_opens_passes(offering: Provider) -> None:
 
     assert refused() == sum(len(sample.bad) for _, sample in rows)
     offering.annotate({**samples.OPENED, keys.OFFERED_ANNOTATION_DOMAINS: domains})
-    until(lambda: refused() == 0)
+    wait_until(lambda: refused() == 0)
     offering.annotate({**samples.NARROWED, keys.OFFERED_ANNOTATION_DOMAINS: None})
 
 

@@ -26,19 +26,16 @@ PATIENCE_S: Final = 300
 
 
 def claim(namespace: str, name: str) -> Object:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return named(keys.PERSISTENT_VOLUME_CLAIM, Key(namespace, name), spec=spec)
 
 
-def changed(obj: Object, changes: Object) -> Object:
+def merged(obj: Object, changes: Object) -> Object:
     """Return ``obj`` with ``changes`` merged into its dicts; None takes a field away."""
     made = dict(obj)
     for name, value in changes.items():
         if isinstance(value, dict) and isinstance(made.get(name), dict):
-            made[name] = changed(made[name], value)
+            made[name] = merged(made[name], value)
         elif value is None:
             made.pop(name, None)
         else:
@@ -46,7 +43,7 @@ def changed(obj: Object, changes: Object) -> Object:
     return made
 
 
-def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
+def dry_create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
     """Return what is said to those who create ``items``; nothing changes."""
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     try:
@@ -56,7 +53,7 @@ def create(kubectl: Kubectl, items: list[Object], *who: str) -> str:
     return ""
 
 
-def forged(forge: KindReflection, original: Object, pair: MappedNamespace = PAIR) -> Object:
+def forged_twin(forge: KindReflection, original: Object, pair: MappedNamespace = PAIR) -> Object:
     """Return the twin of ``original`` by a reflector that knows what its provider offers."""
     offers = AllowedReflection(OUTWARD) if pair == OPEN else AllowedReflection()
     return forge.twin(original, ReflectionContext(pair, offers=offers))
@@ -84,7 +81,7 @@ def silver(*, is_default: str = "true") -> Object:
 
 async def until_in_force(admin: Kubectl) -> None:
     until = time.monotonic() + PATIENCE_S
-    while "liqo-consumers" not in create(
+    while "liqo-consumers" not in dry_create(
         admin, [factories.service(TWIN, externalIPs=["192.0.2.1"])], *ROME
     ):
         assert time.monotonic() < until, "the policy is not in force"
@@ -93,13 +90,13 @@ async def until_in_force(admin: Kubectl) -> None:
 
 async def until_refused(provider: Kubectl, obj: Object, told: str) -> None:
     until = time.monotonic() + PATIENCE_S  # as below
-    while told not in create(provider, [obj], *ROME):
+    while told not in dry_create(provider, [obj], *ROME):
         assert time.monotonic() < until, told
         await asyncio.sleep(0.2)
 
 
 async def until_taken(provider: Kubectl, obj: Object) -> None:
     until = time.monotonic() + PATIENCE_S  # the API server learns of the change a moment later
-    while said := create(provider, [obj], *ROME):
+    while said := dry_create(provider, [obj], *ROME):
         assert time.monotonic() < until, said
         await asyncio.sleep(0.2)

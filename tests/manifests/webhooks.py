@@ -26,14 +26,12 @@ _WIDTH: Final = 118
 
 
 def page(*, is_mutating: bool) -> str:
-    """Return the configuration of all webhooks that mutate, or that validate."""
     kind = keys.MUTATING_WEBHOOKS if is_mutating else keys.VALIDATING_WEBHOOKS
     rows = [row for row in WEBHOOKS if row.is_mutating == is_mutating]
     return _HEAD.format(kind=kind.kind) + "".join(f"{line}\n" for row in rows for line in _row(row))
 
 
 def path(*, is_mutating: bool) -> Path:
-    """Return the file of ``page``."""
     return FOLDER / ("mutating.yaml" if is_mutating else "validating.yaml")
 
 

@@ -6,6 +6,9 @@ that git knows, as they are now.
 
 ``--drawn 300 --seed 1 [PACKAGE...]`` changes as many lines of the product instead, each against all
 tests of its package but journeys, those without a cluster first, and lists those that survive.
+With ``--covered FILE``, a file of coverage whose contexts are tests, only those tests of the
+package that execute the line run, and lines that none executes are listed as such. It is made by
+``coverage run -m pytest -p tests.mutants.covered -m "not cluster and not journey"``.
 """
 
 import argparse
@@ -14,19 +17,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from coverage import CoverageData
+
 from tests import mutants
 from tests.mutants import Mutant, drawn
 from tests.mutants.drawn import Drawn
 
 _AT_ONCE: Final = 2
-_PASSED, _FAILED, _NONE = 0, 1, 5
-"""Exit codes of pytest, 5 where it finds no test; an error of import or collection has another."""
+_BOUND_S: Final = 120
+"""How long the tests that execute a line may take, or the change has them hang."""
+_FAST: Final = "not cluster and not journey"
+_PASSED, _FAILED, _NONE, _LATE = 0, 1, 5, 124
+"""Exit codes of pytest, 5 where it finds no test; an error of import or collection has another.
+
+``timeout`` ends with the last.
+"""
 
 
 def _say(text: str) -> None:
@@ -47,10 +59,10 @@ def _copy() -> Iterator[Path]:
         yield top
 
 
-def _pytest(top: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
+def _pytest(top: Path, tests: Iterable[str], *before: str) -> subprocess.CompletedProcess[str]:
     """Run ``tests`` of the copy ``top``, which comes before what is installed."""
     return subprocess.run(
-        (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
+        (*before, sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
         cwd=top,
         env={**os.environ, "PYTHONPATH": str(top)},
         capture_output=True,
@@ -74,29 +86,46 @@ def _verdict(mutant: Mutant, whole: Path) -> str:
     return "killed" if is_failed else f"DOES NOT RUN: {mutant.killed_by}\n{done.stdout[-2000:]}"
 
 
-def _survives(change: Drawn, whole: Path) -> bool:
-    """Whether the tests of its package pass, although ``change`` is made."""
+def _judge(change: Drawn, whole: Path, covered: CoverageData | None) -> str:
+    """Return ``killed`` if a test of its package fails with ``change``, or what is so instead."""
+    package = f"tests/{change.package}"
+    runs, bound = [[package, "-m", _FAST], [package, "-m", "cluster"]], []
+    if covered:
+        runs = [tests := _executing(change, covered)]
+        if not tests:
+            return "NOT EXECUTED"
+        bound = ["timeout", "-k", "5", str(_BOUND_S * (10 if _FAST in tests else 1))]
     top = Path(tempfile.mkdtemp(dir=whole.parent)) / "changed"
     shutil.copytree(whole, top)
     try:
         change.apply(top)
-        tests = [f"tests/{change.package}", "-m"]
-        marks = ("not cluster and not journey", "cluster")
-        return all(_pytest(top, [*tests, one]).returncode in (_PASSED, _NONE) for one in marks)
+        ends = (_pytest(top, run, *bound).returncode for run in runs)
+        end = next((one for one in ends if one not in (_PASSED, _NONE)), _PASSED)
     finally:
         shutil.rmtree(top.parent)
+    return {_PASSED: "SURVIVED", _LATE: "HANGS"}.get(end, "killed")
 
 
-def _draw(number: int, seed: int, packages: Sequence[str]) -> int:
-    changes = list(drawn.draw(number, seed, tuple(packages)))
+def _executing(change: Drawn, covered: CoverageData) -> list[str]:
+    """Return the tests of its package that execute ``change``, all if imports do."""
+    by_line = covered.contexts_by_lineno(str(mutants.ROOT / change.path))
+    found = {test for line in change.lines for test in by_line.get(line, ())}
+    if "" in found:
+        return [f"tests/{change.package}", "-m", _FAST]
+    return sorted(one for one in found if one.startswith(f"tests/{change.package}/"))
+
+
+def _draw(number: int, seed: int, packages: Sequence[str], covered: CoverageData | None) -> int:
+    changes = drawn.draw(number, seed, tuple(packages))
+    counts: Counter[str] = Counter()
     with _copy() as whole, ThreadPoolExecutor(_AT_ONCE) as pool:
-        verdicts = pool.map(lambda one: _survives(one, whole), changes)
-        survivors = 0
-        for change, survives in zip(changes, verdicts, strict=True):
-            _say(f"{'SURVIVED' if survives else 'killed'}: {change.name}")
-            survivors += survives
-    _say(f"the tests notice {len(changes) - survivors} of {len(changes)} changes")
-    return 1 if survivors else 0
+        _pytest(whole, ["--collect-only"])  # writes bytecode
+        judged = pool.map(lambda one: (_judge(one, whole, covered), one.name), changes)
+        for verdict, name in judged:
+            _say(f"{verdict}: {name}")
+            counts[verdict] += 1
+    _say(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+    return 1 if counts["SURVIVED"] else 0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,9 +134,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="patches, or packages of --drawn")
     parser.add_argument("--drawn", type=int, metavar="N", help="change N lines of the product")
     parser.add_argument("--seed", type=int, default=1, help="of the lines drawn (default: 1)")
+    parser.add_argument("--covered", type=Path, metavar="FILE", help="which test executes what")
     given = parser.parse_args(argv)
     if given.drawn:
-        return _draw(given.drawn, given.seed, given.names)
+        if covered := given.covered and CoverageData(given.covered):
+            covered.read()
+        return _draw(given.drawn, given.seed, given.names, covered)
     return _patched(given.names)
 
 
@@ -129,7 +161,7 @@ def _patched(names: Sequence[str]) -> int:
             for mutant, verdict in zip(chosen, verdicts, strict=True):
                 _say(f"{mutant.name}: {verdict}")
                 wrong += verdict != "killed"
-    _say(f"{len(chosen) - wrong} of {len(chosen)} rules are missed by their test when taken out")
+    _say(f"{len(chosen) - wrong} of {len(chosen)} rules are noticed by their test when taken out")
     return 1 if wrong else 0
 
 

@@ -22,6 +22,8 @@ _OPPOSITE: Final[dict[type[ast.AST], type[ast.AST]]] = {
 }  # fmt: skip
 _SILENT: Final = "logger."
 """What only writes a log, which no test has to hold."""
+_FORM: Final = ("frozen", "slots", "kw_only", "gc")
+"""What is said of a class for its readers, mypy and the collector of garbage."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Drawn:
 
     path: Path
     line: int
+    lines: range
+    """Those of its statement up to its end: where none of them is executed, no test notices it."""
     before: str
     after: str
     text: str
@@ -73,19 +77,22 @@ def _code(path: Path) -> list[int]:
 
 def _changes(path: Path, line: int) -> list[Drawn]:
     """Return all changes of what begins at ``line``; annotations and docstrings have none."""
-    text, begins, tests = _parsed(path)
+    text, begins, tests, statements = _parsed(path)
+    first = max((one.start for one in statements if line in one), default=line)
     found = []
     for node in begins.get(line, []):
         before = ast.get_source_segment(text, node) or ""
         for after in _changed(node, before, is_test=node in tests):
             whole = _replaced(text, node, after)
-            found.append(Drawn(path.relative_to(ROOT), line, _short(before), _short(after), whole))
+            lines = range(first, getattr(node, "end_lineno", line) + 1)
+            place = path.relative_to(ROOT)
+            found.append(Drawn(place, line, lines, _short(before), _short(after), whole))
     return found
 
 
 @functools.cache
-def _parsed(path: Path) -> tuple[str, dict[int, list[ast.AST]], set[ast.AST]]:
-    """Return the text of a file, what begins at each line, and what is asked by if or while."""
+def _parsed(path: Path) -> tuple[str, dict[int, list[ast.AST]], set[ast.AST], list[range]]:
+    """Return a file's text, what begins at each line, what if and while ask, and statements."""
     text = path.read_text(encoding="utf-8")
     nodes = list(ast.walk(_without_types(ast.parse(text))))
     tests: set[ast.AST] = {
@@ -98,7 +105,8 @@ def _parsed(path: Path) -> tuple[str, dict[int, list[ast.AST]], set[ast.AST]]:
     for node in nodes:
         if node not in inside:
             begins.setdefault(getattr(node, "lineno", 0), []).append(node)
-    return text, begins, tests
+    whole = (node for node in nodes if isinstance(node, ast.stmt))
+    return text, begins, tests, [range(s.lineno, (s.end_lineno or 0) + 1) for s in whole]
 
 
 def _without_types(tree: ast.Module) -> ast.Module:
@@ -106,6 +114,8 @@ def _without_types(tree: ast.Module) -> ast.Module:
         for name in ("annotation", "returns", "type_params"):
             if hasattr(node, name):
                 setattr(node, name, [] if name == "type_params" else None)
+        if isinstance(node, ast.Call | ast.ClassDef):
+            node.keywords = [one for one in node.keywords if one.arg not in _FORM]
     return tree
 
 

@@ -11,5 +11,5 @@ from tests.peering.world import World
 @pytest.fixture(scope="package")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Yield rome and milan; anybody who peers them ends the peering."""
-    with world.running(tmp_path_factory.mktemp("peering")) as running:
+    with world.two_clusters(tmp_path_factory.mktemp("peering")) as running:
         yield running

@@ -133,7 +133,6 @@ class Liqo(Member):
             self.kubectl.apply([self._configuration(f"{kind}WebhookConfiguration", hooks, ca)])
 
     def run(self, program: str, *arguments: str, **environment: str) -> None:
-        """Start one of Liqo's programs."""
         command = [str(folder() / program), *arguments]
         known = {"KUBECONFIG": str(self.plane.kubeconfig), "TMPDIR": str(self.directory)}
         with (self.directory / f"{program}.log").open("ab") as log:
@@ -143,7 +142,7 @@ class Liqo(Member):
 
     def is_ready(self) -> bool:
         """Whether the controllers say so, and the webhook is asked."""
-        made = _virtual_node()
+        made = _trial_virtual_node()
         asked = ("create", "--dry-run=server", "-o", "json", "-f", "-")
         try:
             found = json.loads(self.kubectl.run(*asked, stdin=json.dumps(made)))
@@ -155,7 +154,7 @@ class Liqo(Member):
         """Start the virtual kubelet as the Deployment of the virtual node ``node`` says."""
         space = naming.tenant_namespace(node)
         deployment = ("deployment", f"vk-{node}", "-n", space)
-        world.until(lambda: not world.refusal(self.kubectl, "get", *deployment), "the deployment")
+        world.wait(lambda: not world.refusal(self.kubectl, "get", *deployment), "the deployment")
         (container,) = self.kubectl.get(*deployment)["spec"]["template"]["spec"]["containers"]
         said = [one.replace("$(POD_IP)", "127.0.0.1") for one in container["args"]]
         more = ("--certificate-type=self-signed", f"--home-kubeconfig={self.plane.kubeconfig}")
@@ -182,7 +181,6 @@ class Liqo(Member):
         self.processes.clear()
 
     def stop(self) -> None:
-        """End all of them, and show what they said."""
         self.kill()
         sys.stdout.write(self.log())
 
@@ -228,7 +226,7 @@ class Liqo(Member):
         }  # fmt: skip
 
 
-def _virtual_node() -> Object:
+def _trial_virtual_node() -> Object:
     """Return one to try the webhook with."""
     spec = {"clusterID": "none", "kubeconfigSecretRef": {"name": "none"}}
     api = f"{keys.VIRTUAL_NODE.group}/{keys.VIRTUAL_NODE.version}"

@@ -40,12 +40,12 @@ def keep(log: Path) -> None:
     """Write what the audit log has of the consumer, where the variable says so."""
     if folder := os.environ.get(VARIABLE):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for name, sent in found(log).items():
+        for name, sent in recorded_bodies(log).items():
             text = json.dumps(sent, indent=1, sort_keys=True)
             (Path(folder) / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def found(log: Path) -> dict[str, Object]:
+def recorded_bodies(log: Path) -> dict[str, Object]:
     """Return by name of the file who sent which body how."""
     made: dict[str, Object] = {}
     for line in log.read_text(encoding="utf-8").splitlines():

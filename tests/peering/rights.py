@@ -66,10 +66,7 @@ def _discovered(kubectl: Kubectl) -> list[tuple[str, str]]:
 
 
 async def _sweep(
-    kubeconfig: Path,
-    who: list[Somebody],
-    namespaces: list[str],
-    resources: list[tuple[str, str]],
+    kubeconfig: Path, who: list[Somebody], namespaces: list[str], resources: list[tuple[str, str]]
 ) -> list[str]:
     gate = asyncio.Semaphore(AT_ONCE)
     questions = dict(_questions(namespaces, resources))

@@ -17,7 +17,7 @@ from apis.objects import Key, Object, named
 from controllers import vkoptions
 from controllers.offloading.virtualnode.forge import lifecycle
 from tests import factories
-from tests.controllers.support import offloading, virtual_node
+from tests.controllers.support import defaulted, virtual_node
 from tests.peering import world
 from tests.peering.world import Member, World
 
@@ -48,19 +48,16 @@ def dead(both: World) -> Iterator[World]:
     secret = naming.kubeconfig_secret(naming.resourceslice_identity("milan"))
     rome.apply([vkoptions.template(keys.LIQO_NAMESPACE, "none"), factories.namespace(SPACE)])
     rome.apply([virtual_node(HERE, "milan", "milan", kubeconfigSecretRef={"name": secret})])
-    rome.apply([node(), named(keys.SERVICE_ACCOUNT, Key(SPACE, "default")), pod()])
+    rome.apply(
+        [factories.virtual_node(), named(keys.SERVICE_ACCOUNT, Key(SPACE, "default")), pod()]
+    )
     not_ready(both, timedelta(0))
-    rome.apply([offloading(SPACE)])  # now: where no webhook judges pods, no more may be created
+    rome.apply([defaulted(SPACE)])  # now: where no webhook judges pods, no more may be created
     milan = both["milan"].kubectl
-    world.until(lambda: not world.refusal(milan, "get", "namespace", TWIN), "the twin")
+    world.wait(lambda: not world.refusal(milan, "get", "namespace", TWIN), "the twin")
     yield both
     rome.run("delete", "namespace", SPACE, "--ignore-not-found")
-    world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
-
-
-def node() -> Object:
-    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
-    return named(keys.NODE, Key("", "milan"), metadata={"labels": labels})
+    world.wait(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
 
 
 def pod() -> Object:
@@ -87,7 +84,7 @@ def test_what_is_on_it_is_given_up_after_a_while_and_all_goes_that_the_provider_
         found = (rome.get(*VIRTUAL_NODE).get("status") or {}).get("conditions") or []
         return next((one["message"] for one in found if one["type"] == lifecycle.NODE), "")
 
-    world.until(lambda: "no virtual kubelet runs" in told(), "the condition")
+    world.wait(lambda: "no virtual kubelet runs" in told(), "the condition")
     assert "1 pods are leaving the node, but" in told()
     assert ": given up at " in told()
     assert objects.is_terminating(rome.get(*POD)), "it was asked to leave"
@@ -103,7 +100,7 @@ def test_what_is_on_it_is_given_up_after_a_while_and_all_goes_that_the_provider_
         assert "not found" in world.refusal(rome, "get", *what), what
     said = "no virtual kubelet ran for 10 minutes: cluster milan may still run cart/web, in"
     abandoned = ("events", "-n", HERE, "--field-selector=reason=PodsAbandoned")
-    world.until(lambda: said in json.dumps(rome.items(*abandoned)), "the Event")
+    world.wait(lambda: said in json.dumps(rome.items(*abandoned)), "the Event")
     for member in dead.members.values():
         assert member.get(OURS, "-A") == []
 
@@ -122,7 +119,7 @@ def test_without_a_word_of_the_provider_all_goes_at_home(dead: World) -> None:
     assert dead["rome"].get(OURS, "-A") == []
     removed = dead.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
     assert removed.exit_code == 0, removed.output
-    world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
+    world.wait(lambda: world.refusal(milan, "get", "namespace", TWIN), "the twin to go")
 
 
 @contextlib.contextmanager
@@ -136,7 +133,6 @@ def without_api_server(member: Member) -> Iterator[None]:
 
 
 def offloaded(both: World) -> tuple[str, list[str]]:
-    """Return the phase of the namespace, and the NamespaceMaps that its offloading tells of."""
     status = both["rome"].kubectl.get(*OFFLOADING).get("status") or {}
     return str(status.get("offloadingPhase")), list(status.get("remoteNamespacesConditions") or {})
 
@@ -144,7 +140,7 @@ def offloaded(both: World) -> tuple[str, list[str]]:
 def test_with_the_provider_dead_too_nothing_of_a_namespace_is_held_at_home(dead: World) -> None:
     """K7 whole: no wait for the provider, nor for the ten minutes that a living one is given."""
     rome, milan = dead["rome"].kubectl, dead["milan"].kubectl
-    world.until(lambda: offloaded(dead) == ("Ready", ["milan"]), "the twin to be known at home")
+    world.wait(lambda: offloaded(dead) == ("Ready", ["milan"]), "the twin to be known at home")
     with without_api_server(dead["milan"]):
         done = dead.liqoctl("rome", *FORCE)
 
@@ -153,7 +149,7 @@ def test_with_the_provider_dead_too_nothing_of_a_namespace_is_held_at_home(dead:
         assert f"left on milan: the tenant of this cluster, namespaces {TWIN}" in told
         for what in (POD, NODE, VIRTUAL_NODE, ("namespace", HERE)):
             assert "not found" in world.refusal(rome, "get", *what), what
-        world.until(lambda: offloaded(dead) == ("NoClusterSelected", []), "the offloading to know")
+        world.wait(lambda: offloaded(dead) == ("NoClusterSelected", []), "the offloading to know")
         again = dead.liqoctl("rome", *FORCE)
         assert again.exit_code == 0, again.output
         done = dead.liqoctl("rome", "unoffload", "namespace", SPACE, "--skip-confirm")
@@ -162,4 +158,4 @@ def test_with_the_provider_dead_too_nothing_of_a_namespace_is_held_at_home(dead:
 
     removed = dead.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
     assert removed.exit_code == 0, removed.output
-    world.until(lambda: world.refusal(milan, "get", "namespace", TWIN), "the orphan to go")
+    world.wait(lambda: world.refusal(milan, "get", "namespace", TWIN), "the orphan to go")

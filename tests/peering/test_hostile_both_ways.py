@@ -61,12 +61,12 @@ def between(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
         turin.start()
         three = World({**both.members, "turin": turin})
         try:
-            world.until(turin.is_ready, "the controllers of turin")
+            world.wait(turin.is_ready, "the controllers of turin")
             for consumer, provider in PEERINGS:
                 three.peer(consumer, provider)
             both.make_twin(TWIN)
             for provider in ("rome", "turin"):
-                offload(three, provider)
+                map_data(three, provider)
             control = both.identity("rome", "milan")
             slice_ = naming.resourceslice_identity("milan")
             kubelet = both.identity("rome", "milan", slice_)
@@ -82,7 +82,7 @@ def between(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
 PEERINGS: Final = (("rome", "milan"), ("milan", "rome"), ("milan", "turin"))
 
 
-def offload(three: World, provider: str) -> None:
+def map_data(three: World, provider: str) -> None:
     """Map milan's namespace ``data`` to ``provider``, as its virtual node would have it."""
     key = Key(naming.tenant_namespace(provider), provider)
     labels = {
@@ -93,7 +93,7 @@ def offload(three: World, provider: str) -> None:
     three["milan"].kubectl.apply([map_])
     there = three[provider].kubectl
     binding = ("get", "rolebinding", "-n", "data-milan", FROM_MILAN)
-    world.until(lambda: not world.refusal(there, *binding), f"a twin at {provider}")
+    world.wait(lambda: not world.refusal(there, *binding), f"a twin at {provider}")
 
 
 def state(member: Member) -> dict[str, Object]:
@@ -125,7 +125,7 @@ def unchanged(between: Between, before: dict[str, dict[str, Object]]) -> None:
     for entry in ("after-rome", None):
         body = json.dumps({"spec": {"desiredMapping": {"after": entry}}})
         asks("--type=merge", "-p", body)
-        world.until(lambda entry=entry: is_there() == bool(entry), "milan to serve rome")
+        world.wait(lambda entry=entry: is_there() == bool(entry), "milan to serve rome")
     for name, was in before.items():
         look = functools.partial(state, between.three[name])
         assert world.settled(look, was) == was, name

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -30,21 +29,23 @@ from kube.cluster import Selection
 from liqoctl.forge import peering
 from tests import factories
 from tests.conftest import CRD as DEFINITION
+from tests.conftest import size_of
 from tests.kube.running import dice, running
 from tests.peering import world
 from tests.peering.world import SPACE, TWIN, World
 from tests.webhook.installed import installed
+from tests.world import existing
 
 pytestmark = pytest.mark.cluster
 
 SLICE: Final = keys.RESOURCE_SLICE
 MAP: Final = keys.NAMESPACE_MAP
-MALFORMED: Final = int(os.environ.get("PYLIQO_MALFORMED", "60"))
-"""How many objects without sense are sent; 20000 is the full size."""
-FLOOD: Final = int(os.environ.get("PYLIQO_FLOOD", "60"))
-"""How many ConfigMaps and ShadowPods are sent at once; 100000 is the full size."""
-RACED: Final = int(os.environ.get("PYLIQO_RACED_NAMESPACES", "20"))
-"""How many namespaces two sides want at once; 200 is the full size."""
+MALFORMED: Final = size_of("PYLIQO_MALFORMED", 60, 20_000)
+"""How many objects without sense are sent."""
+FLOOD: Final = size_of("PYLIQO_FLOOD", 60, 100_000)
+"""How many ConfigMaps and ShadowPods are sent at once."""
+RACED: Final = size_of("PYLIQO_RACED_NAMESPACES", 20, 200)
+"""How many namespaces two sides want at once."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def hostile(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
     control = both.identity("rome", "milan")
     milan = both["milan"]
     tried = ("create", "service", "externalname", "x", "--external-name=10.0.0.1", "-n", TWIN)
-    world.until(
+    world.wait(
         lambda: "spec.externalName" in world.refusal(kubelet, *tried, "--dry-run=server"),
         "the policies to be in force",
     )
@@ -78,7 +79,7 @@ def hostile(both: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
             milan.kubectl.run("label", "namespace", name, f"judged={webhook.run}")
         judged = ("create", "--dry-run=server", "-f", "-")
         asked = json.dumps(shadow(serviceAccountName="admin"))
-        world.until(
+        world.wait(
             lambda: "serviceAccountName" in world.refusal(kubelet, *judged, stdin=asked),
             "the webhook to be asked there",
         )
@@ -104,12 +105,11 @@ async def kubelet(hostile: Hostile) -> AsyncIterator[ClusterClient]:
 
 @pytest.fixture
 async def milan(hostile: Hostile) -> AsyncIterator[ClusterClient]:
-    """Yield milan as its administrator sees it."""
     async with client.connect(hostile.milan, user_agent="tests") as found:
         yield found
 
 
-async def refusal(who: ClusterClient, kind: Kind, obj: Object) -> str:
+async def denial(who: ClusterClient, kind: Kind, obj: Object) -> str:
     """Return why ``obj`` was not created; empty where it was."""
     try:
         await who.create(kind, obj)
@@ -119,7 +119,6 @@ async def refusal(who: ClusterClient, kind: Kind, obj: Object) -> str:
 
 
 async def until_one(milan: ClusterClient, kind: Kind, key: Key, holds: Any) -> Object:
-    """Return the object once it ``holds``."""
     async with asyncio.timeout(world.PATIENCE_S):
         while True:
             found = await milan.get_live(kind, key)
@@ -154,7 +153,7 @@ def amounts(name: str, **requests: str) -> Object:
     return shadow(name, containers=[container])
 
 
-def token(**source: Any) -> list[Object]:
+def token_volumes(**source: Any) -> list[Object]:
     projected = {"sources": [{"serviceAccountToken": {"path": "token", **source}}]}
     return [{"name": "token", "projected": projected}]
 
@@ -163,10 +162,10 @@ REFUSED: Final[dict[str, tuple[Kind, Object, str]]] = {
     # A3: accounts of the provider
     "an account": (keys.SHADOW_POD, shadow(serviceAccountName="admin"), "serviceAccountName"),
     "its old name": (keys.SHADOW_POD, shadow(serviceAccount="admin"), "serviceAccount"),
-    "a token": (keys.SHADOW_POD, shadow(volumes=token()), "a token goes with"),
+    "a token": (keys.SHADOW_POD, shadow(volumes=token_volumes()), "a token goes with"),
     "another audience": (
         keys.SHADOW_POD,
-        shadow(automountServiceAccountToken=True, volumes=token(audience="vault")),
+        shadow(automountServiceAccountToken=True, volumes=token_volumes(audience="vault")),
         "another audience",
     ),
     "an account of no text": (keys.SHADOW_POD, shadow(serviceAccountName=7), "serviceAccountName"),
@@ -226,7 +225,7 @@ async def test_what_a_consumer_may_not_ask_for(
 ) -> None:
     kind, obj, says = REFUSED[row]
 
-    said = await refusal(kubelet, kind, obj)
+    said = await denial(kubelet, kind, obj)
 
     assert says in said
     assert await milan.get_live(kind, objects.key_of(obj)) is None
@@ -248,16 +247,16 @@ async def test_a_pod_of_no_amount_never_runs_and_holds_up_no_other(
         for name, resource in (("cpu", "cpu"), ("memory", "memory"), ("gpu", "nvidia.com/gpu"))
     ]
     for one in odd:
-        await refusal(kubelet, keys.SHADOW_POD, one)
+        await denial(kubelet, keys.SHADOW_POD, one)
     good = amounts("good", cpu="100m")
-    assert not await refusal(kubelet, keys.SHADOW_POD, good)
+    assert not await denial(kubelet, keys.SHADOW_POD, good)
 
     await until_one(milan, keys.POD, objects.key_of(good), lambda _: True)
 
     pods = (await milan.list(Selection(keys.POD, Object, TWIN))).items
     assert [key.name for key in pods] == ["good"]
     for one in (*odd, good):
-        await remove(kubelet, keys.SHADOW_POD, objects.key_of(one))
+        await remove_if_there(kubelet, keys.SHADOW_POD, objects.key_of(one))
 
 
 async def test_a_slice_of_no_amount_is_refused_or_denied(
@@ -267,11 +266,11 @@ async def test_a_slice_of_no_amount_is_refused_or_denied(
     for number, amount in enumerate(NO_AMOUNTS):
         name = f"odd-{number}"
         asked = world.replica(SLICE, name, spec=wanted(hostile, name, cpu=amount))
-        if await refusal(control, SLICE, asked):
+        if await denial(control, SLICE, asked):
             continue
         key = objects.key_of(asked)
         await until_one(milan, SLICE, key, lambda found: "Denied" in answers(found).values())
-        await remove(control, SLICE, key)
+        await remove_if_there(control, SLICE, key)
         quota = Key(SPACE, naming.quota_name(name, "rome"))
         assert await milan.get_live(keys.QUOTA, quota) is None
 
@@ -281,7 +280,7 @@ def answers(slice_: Object) -> dict[str, str]:
     return {one["type"]: one["status"] for one in told}
 
 
-async def remove(who: ClusterClient, kind: Kind, key: Key) -> None:
+async def remove_if_there(who: ClusterClient, kind: Kind, key: Key) -> None:
     found = await who.get_live(kind, key)
     if found is not None:
         await who.delete(kind, key, uid=objects.uid(found))
@@ -300,7 +299,7 @@ OTHERS: Final = (
 )
 
 
-async def ask(control: ClusterClient, milan: ClusterClient, **names: str | None) -> Object:
+async def map_and_wait(control: ClusterClient, milan: ClusterClient, **names: str | None) -> Object:
     """Map names, and return the answers once each has one; None takes one back."""
     key = Key(SPACE, "milan")
     await control.patch(MAP, key, {"spec": {"desiredMapping": names}})
@@ -318,7 +317,7 @@ def current(namespace_map: Object) -> Object:
     return dict((namespace_map.get("status") or {}).get("currentMapping") or {})
 
 
-async def bound(milan: ClusterClient) -> set[str]:
+async def powers_of_rome(milan: ClusterClient) -> set[str]:
     """Return the namespaces in which rome may do anything, or milan's controllers make Pods.
 
     Those that are about to go do not count: other tests may have left them.
@@ -343,13 +342,13 @@ async def test_no_namespace_of_anybody_else_becomes_a_twin(
         await milan.create(keys.NAMESPACE, factories.namespace(name))
     names = {f"n{number}": name for number, name in enumerate(OTHERS)}
 
-    found = await ask(control, milan, **names, good="good-rome")
+    found = await map_and_wait(control, milan, **names, good="good-rome")
 
     assert {found[local]["phase"] for local in names} == {"CreationLoopBackOff"}
     assert all(found[local]["reason"] for local in names)
     assert found["good"]["phase"] == "Accepted"
-    assert await bound(milan) == {SPACE, TWIN, "good-rome"}
-    await ask(control, milan, **dict.fromkeys(names), good=None)
+    assert await powers_of_rome(milan) == {SPACE, TWIN, "good-rome"}
+    await map_and_wait(control, milan, **dict.fromkeys(names), good=None)
     assert await milan.get_live(keys.NAMESPACE, Key("", "shop-bari"))
 
 
@@ -367,8 +366,8 @@ async def test_names_that_nobody_gets_and_more_than_anybody_gets(
     squatted = {f"n{number}": name for number, name in enumerate(SQUATTED)}
     many = {f"m{number}": f"m{number}-rome" for number in range(6)}
     asked = {**squatted, **many, "odd": "turin-7"}
-    async with existing(milan, keys.PROVIDER_POLICY, policy):
-        found = await ask(control, milan, **asked)
+    async with present(milan, keys.PROVIDER_POLICY, policy):
+        found = await map_and_wait(control, milan, **asked)
 
         assert {found[local]["phase"] for local in squatted} == {"CreationLoopBackOff"}
         assert found["odd"]["reason"] == "NameNotAllowed"
@@ -378,19 +377,19 @@ async def test_names_that_nobody_gets_and_more_than_anybody_gets(
         assert refused == {"TooManyNamespaces"}
         for hostile in ({"long": "x" * 64}, {"y" * 64: "x"}, {f"k{n}": "A" for n in range(2001)}):
             with pytest.raises(errors.InvalidError):
-                await ask(control, milan, **hostile)
-        await ask(control, milan, **dict.fromkeys(asked))
-    assert await bound(milan) == {SPACE, TWIN}
+                await map_and_wait(control, milan, **hostile)
+        await map_and_wait(control, milan, **dict.fromkeys(asked))
+    assert await powers_of_rome(milan) == {SPACE, TWIN}
 
 
 @contextlib.asynccontextmanager
-async def existing(milan: ClusterClient, kind: Kind, obj: Object) -> AsyncIterator[None]:
+async def present(milan: ClusterClient, kind: Kind, obj: Object) -> AsyncIterator[None]:
     """Have an object there for a while."""
     await milan.create(kind, obj)
     try:
         yield
     finally:
-        await remove(milan, kind, objects.key_of(obj))
+        await remove_if_there(milan, kind, objects.key_of(obj))
 
 
 async def test_who_makes_a_namespace_first_has_it(
@@ -400,11 +399,11 @@ async def test_who_makes_a_namespace_first_has_it(
     names = [f"raced{number}-rome" for number in range(RACED)]
 
     async def ours(name: str) -> bool:
-        return not await refusal(milan, keys.NAMESPACE, factories.namespace(name))
+        return not await denial(milan, keys.NAMESPACE, factories.namespace(name))
 
     asked = {f"r{number}": name for number, name in enumerate(names)}
     made, found = await asyncio.gather(
-        asyncio.gather(*(ours(name) for name in names)), ask(control, milan, **asked)
+        asyncio.gather(*(ours(name) for name in names)), map_and_wait(control, milan, **asked)
     )
 
     is_ours = dict(zip(names, made, strict=True))
@@ -414,8 +413,8 @@ async def test_who_makes_a_namespace_first_has_it(
             assert entry["phase"] == "CreationLoopBackOff"
             assert entry["reason"] == "Conflict"
     twins = {name for name in names if not is_ours[name]}
-    assert await bound(milan) == {SPACE, TWIN, *twins}
-    await ask(control, milan, **dict.fromkeys(asked))
+    assert await powers_of_rome(milan) == {SPACE, TWIN, *twins}
+    await map_and_wait(control, milan, **dict.fromkeys(asked))
 
 
 # What is only claimed -----------------------------------------------------------------------------
@@ -459,17 +458,17 @@ async def test_what_an_object_says_of_itself_moves_nobody(
     """A7: by each verb that writes; it stays what the consumer sent, and nothing comes of it."""
     of, body = REFLECTED[kind]
     body = {part: body[part] for part in ("data", "spec") if part in body}
-    rights, before = await bound(milan), await names_of(milan)
+    rights, before = await powers_of_rome(milan), await names_of(milan)
     for number, (mark, value) in enumerate(FORGED.items()):
         labels = {"labels": {mark: value}}
         key = Key(TWIN, f"forged-{number}")
         forged = named(of, key, metadata=labels, **body)
-        if said := await refusal(kubelet, of, forged):
+        if said := await denial(kubelet, of, forged):
             assert mark in said
             await kubelet.create(of, named(of, key, **body))
         plain = Key(TWIN, f"forged-{number}-later")
         await kubelet.create(of, named(of, plain, **body))
-        for where, change in ((key, _patch), (key, _apply), (plain, _update)):
+        for where, change in ((key, _patch_metadata), (key, _apply), (plain, _update)):
             with contextlib.suppress(errors.ForbiddenError, errors.InvalidError):
                 await change(kubelet, of, where, labels)
         for where in (key, plain):
@@ -477,11 +476,11 @@ async def test_what_an_object_says_of_itself_moves_nobody(
             managers = {one["manager"] for one in found["metadata"].get("managedFields", ())}
             assert managers <= {"hostile", "pyliqo-liqo-shadowendpointslice"}, (mark, managers)
     await remove_all(milan, of)
-    assert await bound(milan) <= rights  # what other tests left may go meanwhile
+    assert await powers_of_rome(milan) <= rights  # what other tests left may go meanwhile
     assert await names_of(milan) <= before
 
 
-async def _patch(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
+async def _patch_metadata(who: ClusterClient, kind: Kind, key: Key, metadata: Object) -> None:
     await who.patch(kind, key, {"metadata": metadata})
 
 
@@ -496,8 +495,7 @@ async def _update(who: ClusterClient, kind: Kind, key: Key, metadata: Object) ->
         headers={"User-Agent": "hostile"}, connector=connector
     ) as http:
         while True:
-            found = await who.get_live(kind, key)
-            assert found
+            found = await existing(who, kind, key)
             body = wire.typed(kind, {**found, "metadata": {**found["metadata"], **metadata}})
             address = wire.url(who.access.server, wire.path(kind, key), None)
             async with http.put(address, json=body) as answer:
@@ -517,7 +515,7 @@ async def names_of(milan: ClusterClient) -> set[Key]:
 async def remove_all(milan: ClusterClient, kind: Kind) -> None:
     for key in (await milan.list(Selection(kind, Object, TWIN))).items:
         if key.name.startswith("forged-"):
-            await remove(milan, kind, key)
+            await remove_if_there(milan, kind, key)
             if kind == keys.PERSISTENT_VOLUME_CLAIM:  # which nobody here says is not in use
                 await milan.patch(kind, key, {"metadata": {"finalizers": None}})
 
@@ -529,9 +527,8 @@ async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
 
     The policy refuses what is forged; what stands from before it is an administrator's here.
     """
-    own = await milan.get_live(keys.TENANT, Key(SPACE, "rome"))
-    assert own
-    before = await bound(milan)
+    own = await existing(milan, keys.TENANT, Key(SPACE, "rome"))
+    before = await powers_of_rome(milan)
     spec = wanted(hostile, "forged", user="turin-x")
     for number, (mark, value) in enumerate(FORGED.items()):
         name = f"forged-{number}"
@@ -542,26 +539,24 @@ async def test_a_map_and_a_slice_that_claim_another_origin_are_not_served(
         slice_ = world.replica(SLICE, name, spec=spec)
         for obj, kind in ((map_, MAP), (renew, keys.RENEW), (slice_, SLICE)):
             obj["metadata"]["labels"][mark] = value
-            if said := await refusal(control, kind, obj):
+            if said := await denial(control, kind, obj):
                 assert mark in said
                 await milan.create(kind, obj)
             assert bool(said) == allowlist.is_ours(mark)
     # what is served after them shows that they were looked at
-    await ask(control, milan, after="after-rome")
-    await ask(control, milan, after=None)
+    await map_and_wait(control, milan, after="after-rome")
+    await map_and_wait(control, milan, after=None)
 
-    assert await bound(milan) == before
+    assert await powers_of_rome(milan) == before
     for number in range(len(FORGED)):
         key = Key(SPACE, f"forged-{number}")
-        found = await milan.get_live(SLICE, key)
-        assert found
+        found = await existing(milan, SLICE, key)
         assert answers(found).get("Authentication") != "Accepted"
-        renewed = await milan.get_live(keys.RENEW, key)
-        assert renewed  # it is told what rome has itself, or nothing
+        renewed = await existing(milan, keys.RENEW, key)
         told = (renewed.get("status") or {}).get("authParams")
         assert told in (None, own["status"]["authParams"])
         for kind in (MAP, keys.RENEW, SLICE):
-            await remove(milan, kind, key)
+            await remove_if_there(milan, kind, key)
 
 
 def wanted(hostile: Hostile, name: str, *, user: str = "", **resources: str) -> Object:
@@ -593,14 +588,14 @@ async def test_all_slices_together_get_no_more_than_the_policy_allows(
         )
         for number in range(30)
     ]
-    async with existing(milan, keys.PROVIDER_POLICY, policy), running(_watch(milan, sums)):
-        assert set(await asyncio.gather(*(refusal(control, SLICE, one) for one in slices))) == {""}
+    async with present(milan, keys.PROVIDER_POLICY, policy), running(_watch(milan, sums)):
+        assert set(await asyncio.gather(*(denial(control, SLICE, one) for one in slices))) == {""}
         for one in slices:
             await until_one(
                 milan, SLICE, objects.key_of(one), lambda it: "Resources" in answers(it)
             )
         for one in slices:
-            await remove(control, SLICE, objects.key_of(one))
+            await remove_if_there(control, SLICE, objects.key_of(one))
 
     assert sums
     assert max(sums) <= parse_quantity("10")
@@ -625,12 +620,12 @@ async def test_a_slice_that_is_spoiled_or_made_anew_gets_its_consumer_nothing_mo
     def is_cordoned(found: Object) -> bool:
         return found["spec"].get("cordoned") is True
 
-    async with existing(milan, keys.PROVIDER_POLICY, policy):
+    async with present(milan, keys.PROVIDER_POLICY, policy):
         await ask(first)
         await until_one(milan, keys.QUOTA, quota, lambda it: not is_cordoned(it))
         await milan.patch(SLICE, first, {"metadata": {"annotations": {keys.CORDON: "true"}}})
         await until_one(milan, keys.QUOTA, quota, is_cordoned)
-        await remove(control, SLICE, first)
+        await remove_if_there(control, SLICE, first)
         await ask(first)
         uid = objects.uid(await there(first))
         again = await until_one(
@@ -646,7 +641,7 @@ async def test_a_slice_that_is_spoiled_or_made_anew_gets_its_consumer_nothing_mo
         assert answers(denied)["Resources"] == "Denied"
         assert "resources" not in denied["status"]
         for key in (first, second):
-            await remove(control, SLICE, key)
+            await remove_if_there(control, SLICE, key)
 
 
 async def _watch(milan: ClusterClient, sums: list[Quantity]) -> None:
@@ -711,7 +706,7 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
     _record(record_property, alone, meanwhile)
 
     good = world.replica(SLICE, "good", spec=wanted(hostile, "good", cpu="1"))
-    assert not await refusal(control, SLICE, good)
+    assert not await denial(control, SLICE, good)
     found = await until_one(milan, SLICE, objects.key_of(good), lambda it: len(answers(it)) > 1)
 
     assert set(answers(found).values()) == {"Accepted"}
@@ -720,7 +715,7 @@ async def test_objects_without_sense_end_no_controller_and_hold_up_nobody(
     assert process
     assert process.poll() is None
     for kind, key, who in [*stored, (SLICE, objects.key_of(good), control)]:
-        await remove(who, kind, key)
+        await remove_if_there(who, kind, key)
 
 
 async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_memory(
@@ -741,9 +736,9 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
         made["metadata"]["labels"] = {keys.ORIGIN: "rome"}
         pod = amounts(f"flood-{number}", cpu="1m")
         slice_ = world.replica(SLICE, f"flood-{number}", spec=requests[number % len(requests)])
-        await refusal(control, SLICE, slice_)
-        said = await refusal(kubelet, keys.CONFIG_MAP, made)
-        return said or await refusal(kubelet, keys.SHADOW_POD, pod)
+        await denial(control, SLICE, slice_)
+        said = await denial(kubelet, keys.CONFIG_MAP, made)
+        return said or await denial(kubelet, keys.SHADOW_POD, pod)
 
     async def others(ask_for_naples: Callable[[], Awaitable[Took]]) -> None:
         while not flooded.is_set() or not meanwhile:
@@ -764,8 +759,8 @@ async def test_a_flood_holds_up_no_other_consumer_and_costs_the_controllers_no_m
     assert grown_kib < before_kib / 2 + 64 * 1024 + FLOOD * 16
     for number in range(FLOOD):
         for kind in (keys.CONFIG_MAP, keys.SHADOW_POD):
-            await remove(kubelet, kind, Key(TWIN, f"flood-{number}"))
-        await remove(control, SLICE, Key(SPACE, f"flood-{number}"))
+            await remove_if_there(kubelet, kind, Key(TWIN, f"flood-{number}"))
+        await remove_if_there(control, SLICE, Key(SPACE, f"flood-{number}"))
 
 
 def _resident_kib(pid: int) -> int:
@@ -796,7 +791,7 @@ async def flood(
         obj["metadata"]["namespace"] = where
         if where == TWIN:
             obj["metadata"]["labels"][keys.ORIGIN] = "rome"
-        if not await refusal(who, kind, obj):
+        if not await denial(who, kind, obj):
             stored.append((kind, objects.key_of(obj), who))
     return stored
 
@@ -836,12 +831,12 @@ async def naples(milan: ClusterClient) -> AsyncIterator[Callable[[], Awaitable[T
         async with asyncio.timeout(world.PATIENCE_S):
             await _until_granted(milan, of, made)
         took = Took(created, time.monotonic() - began)
-        await remove(milan, SLICE, Key(space, name))
+        await remove_if_there(milan, SLICE, Key(space, name))
         return took
 
     async with (
-        existing(milan, keys.NAMESPACE, peering.tenant_namespace("naples")),
-        existing(milan, keys.TENANT, tenant),
+        present(milan, keys.NAMESPACE, peering.tenant_namespace("naples")),
+        present(milan, keys.TENANT, tenant),
     ):
         yield ask_for_one
     await until_gone(milan, keys.NAMESPACE, Key("", space))
@@ -868,8 +863,7 @@ def _record(
 
 async def schema_of(milan: ClusterClient, kind: Kind) -> Object:
     name = Key("", f"{kind.plural}.{kind.group}")
-    found = await milan.get_live(DEFINITION, name)
-    assert found
+    found = await existing(milan, DEFINITION, name)
     (version,) = [one for one in found["spec"]["versions"] if one["name"] == kind.version]
     schema: Object = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema

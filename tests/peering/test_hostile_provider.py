@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from apis import keys, naming, objects
+from apis import keys, naming
 from apis.objects import Key, Object, named
 from apis.offloading import VirtualNode
 from kube import client, peer
@@ -24,6 +24,7 @@ from tests.kube.running import running
 from tests.kube.test_kubeconfig import REFUSED as ODD_KUBECONFIGS
 from tests.peering import world
 from tests.peering.world import World
+from tests.world import remove
 
 pytestmark = pytest.mark.cluster
 
@@ -52,7 +53,7 @@ def say(both: World, kind: str, name: str, **status: Any) -> None:
         found = both["rome"].kubectl.get(kind, name, "-n", HOME).get("status") or {}
         return all(_has(found.get(part), value) for part, value in status.items())
 
-    world.until(is_told, f"the status of {kind} {name}")
+    world.wait(is_told, f"the status of {kind} {name}")
 
 
 def _has(found: Any, told: Any) -> bool:
@@ -98,7 +99,7 @@ def test_a_provider_names_no_role_of_its_node_and_gives_no_more_than_was_asked(
     mark = f"{keys.CREATE_VIRTUAL_NODE}=true"
     rome.run("annotate", "--overwrite", SLICE, "milan", "-n", HOME, mark)
     where = ("virtualnode", "milan", "-n", HOME)
-    world.until(lambda: not world.refusal(rome, "get", *where), "the virtual node")
+    world.wait(lambda: not world.refusal(rome, "get", *where), "the virtual node")
 
     made = VirtualNode.parse(rome.get(*where))
 
@@ -109,7 +110,7 @@ def test_a_provider_names_no_role_of_its_node_and_gives_no_more_than_was_asked(
     assert "memory" not in hard, "less than nothing was granted"
     many = {f"l{number}": "x" for number in range(5_000)}
     say(hostile, SLICE, "milan", nodeLabels=many, resources={"cpu": "4"})
-    world.until(lambda: _cpu(rome, where) == "4", "the virtual node to follow")
+    world.wait(lambda: _cpu(rome, where) == "4", "the virtual node to follow")
     assert len(VirtualNode.parse(rome.get(*where)).labels) < 100
     rome.run("annotate", SLICE, "milan", "-n", HOME, f"{keys.CREATE_VIRTUAL_NODE}-")
     rome.run("delete", *where)
@@ -134,15 +135,15 @@ def test_a_provider_that_sends_more_than_is_kept_of_it_is_told_as_such(hostile: 
         rome.apply([named(keys.RESOURCE_SLICE, where, metadata={"labels": labels}, spec=spec)])
     for name in names:
         there = ("get", SLICE, name, "-n", world.SPACE)
-        world.until(lambda there=there: not world.refusal(milan, *there), "the replica")
+        world.wait(lambda there=there: not world.refusal(milan, *there), "the replica")
         changes = json.dumps({"status": {"authParams": {"signedCRT": text}}})
         how = ("--subresource=status", "--type=merge", "--patch-file=/dev/stdin")
         milan.run("patch", SLICE, name, "-n", world.SPACE, *how, stdin=changes)
 
-    world.until(lambda: "more than is kept" in _said(hostile), "the condition of the peer")
+    world.wait(lambda: "more than is kept" in _said(hostile), "the condition of the peer")
     rome.run("delete", SLICE, *names, "-n", HOME, "--wait=false")
     milan.run("delete", SLICE, *names, "-n", world.SPACE, "--wait=false", "--ignore-not-found")
-    world.until(lambda: "answers" in _said(hostile), "the peer to be followed again")
+    world.wait(lambda: "answers" in _said(hostile), "the peer to be followed again")
 
 
 def _said(both: World) -> str:
@@ -238,9 +239,7 @@ async def test_of_a_secret_only_an_inline_kubeconfig_is_used(
             await _store(home, secret, good)
             async with asyncio.timeout(world.PATIENCE_S):
                 await connected.wait()
-        found = await home.get_live(keys.SECRET, secret)
-        assert found
-        await home.delete(keys.SECRET, secret, uid=objects.uid(found))
+        await remove(home, keys.SECRET, secret)
 
     assert not canary.exists()
 

@@ -21,7 +21,7 @@ from controllers import vkoptions
 from sandbox.controlplane import free_ports
 from sandbox.kubectl import Kubectl
 from tests import factories
-from tests.controllers.support import offloading
+from tests.controllers.support import defaulted
 from tests.peering import liqo, recording, world
 from tests.peering.liqo import Liqo
 from tests.peering.world import World
@@ -47,7 +47,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Yield rome, of ours, and milan, of Liqo's."""
     liqo.folder()
     directory = tmp_path_factory.mktemp("liqo")
-    with recording.audited(), world.running(directory, milan=Liqo) as running:
+    with recording.audited(), world.two_clusters(directory, milan=Liqo) as running:
         yield running
         recording.keep(running["rome"].plane.audit_log)
 
@@ -95,7 +95,7 @@ def is_ready(kubectl: Kubectl, node: str) -> bool:
 def lives_and_goes(home: Kubectl, space: str, provider: Kubectl, twin: str) -> None:
     """See the pod and its company at the provider, its status at home, and its end at both."""
     for what in ("pod/web", "configmap/conf", "secret/token", "service/web"):
-        world.until(lambda what=what: is_there(provider, what, "-n", twin), f"{what} in {twin}")
+        world.wait(lambda what=what: is_there(provider, what, "-n", twin), f"{what} in {twin}")
     status = json.dumps({"status": RUNNING})
     pod = ("pod", "web", "-n")
     provider.run("patch", *pod, twin, "--subresource=status", "--type=merge", "-p", status)
@@ -106,8 +106,8 @@ def lives_and_goes(home: Kubectl, space: str, provider: Kubectl, twin: str) -> N
 
     assert world.settled(shown, ("Running", "10.9.9.9")) == ("Running", "10.9.9.9")
     home.run("delete", *pod, space, "--wait=false")
-    world.until(lambda: not is_there(provider, *pod, twin), "the pod to end at the provider")
-    world.until(lambda: not is_there(home, *pod, space), "the pod to end at home")
+    world.wait(lambda: not is_there(provider, *pod, twin), "the pod to end at the provider")
+    world.wait(lambda: not is_there(home, *pod, space), "the pod to end at home")
 
 
 def renews_of_a_slice(mixed: World) -> None:
@@ -152,10 +152,10 @@ def test_a_cluster_of_liqo_consumes_what_we_provide(mixed: World) -> None:
     assert wanted.items() <= quota["spec"]["resources"].items()
     assert quota["spec"]["user"] == naming.quota_name("rome", "milan")
     control = mixed.identity("milan", "rome")
-    world.until(has_answer(control, SLICES, "-n", "liqo-tenant-milan"), "milan to be let in")
+    world.wait(has_answer(control, SLICES, "-n", "liqo-tenant-milan"), "milan to be let in")
     assert "orbidden" in world.refusal(control, "get", "secrets", "-n", "liqo")
     virtual = ("virtualnode", "rome", "-n", "liqo-tenant-rome")
-    world.until(lambda: is_there(milan.kubectl, *virtual), "the virtual node")
+    world.wait(lambda: is_there(milan.kubectl, *virtual), "the virtual node")
     hard = milan.kubectl.get(*virtual)["spec"]["resourceQuota"]["hard"]
     assert wanted.items() <= hard.items()
 
@@ -165,22 +165,22 @@ def test_a_cluster_of_liqo_consumes_what_we_provide(mixed: World) -> None:
         is_kept_up_to_date(mixed)
 
     milan.start_kubelet("rome")
-    world.until(lambda: is_ready(milan.kubectl, "rome"), "the node of milan")
+    world.wait(lambda: is_ready(milan.kubectl, "rome"), "the node of milan")
     milan.kubectl.apply(offloaded("shop", "rome"))
     milan.liqoctl("offload", "namespace", "shop", f"--timeout={world.PATIENCE_S}s")
     reflected = ("shadowendpointslice", "web-at-home", "-n", "shop-milan")
-    world.until(lambda: is_there(rome.kubectl, *reflected), "endpoints of milan")
+    world.wait(lambda: is_there(rome.kubectl, *reflected), "endpoints of milan")
     lives_and_goes(milan.kubectl, "shop", rome.kubectl, "shop-milan")
 
     milan.liqoctl("unoffload", "namespace", "shop", "--skip-confirm")
-    world.until(lambda: not is_there(rome.kubectl, "namespace", "shop-milan"), "the twin to go")
+    world.wait(lambda: not is_there(rome.kubectl, "namespace", "shop-milan"), "the twin to go")
     milan.kubectl.run("delete", SLICES, "rome", "-n", "liqo-tenant-rome", "--wait=false")
-    world.until(lambda: not is_there(milan.kubectl, *virtual), "the virtual node to go")
+    world.wait(lambda: not is_there(milan.kubectl, *virtual), "the virtual node to go")
     if liqo.renews_slices():
-        world.until(lambda: not milan.get("renews", "-A"), "what it asked for again to go")
+        world.wait(lambda: not milan.get("renews", "-A"), "what it asked for again to go")
     milan.liqoctl("unauthenticate", remote, "--skip-confirm")
     assert world.settled(lambda: rome.get(OURS, "-A"), []) == []
-    world.until(
+    world.wait(
         lambda: bool(world.refusal(control, "get", SLICES, "-n", "liqo-tenant-milan")),
         "the rights of milan to go",
     )
@@ -190,7 +190,7 @@ def test_a_cluster_of_liqo_consumes_what_we_provide(mixed: World) -> None:
 def virtual_kubelet(mixed: World) -> Iterator[None]:
     """Run both of our programs as the Deployment of the virtual node ``milan`` says."""
     rome, deployment = mixed["rome"], ("deployment", "vk-milan", "-n", "liqo-tenant-milan")
-    world.until(lambda: is_there(rome.kubectl, *deployment), "the deployment")
+    world.wait(lambda: is_there(rome.kubectl, *deployment), "the deployment")
     (port,) = free_ports(1)
     config = f"--kubeconfig={rome.plane.kubeconfig}"
     more = {"kubelet": (f"--listen-port={port}", "--node-check-network=false"), "reflector": ()}
@@ -225,15 +225,15 @@ def test_a_cluster_of_liqo_provides_what_we_consume(mixed: World) -> None:
     wanted = {"cpu": "1", "memory": "1Gi"}
     assert wanted.items() <= quota["spec"]["resources"].items()
     control = mixed.identity("rome", "milan")
-    world.until(has_answer(control, SLICES, "-n", "liqo-tenant-rome"), "rome to be let in")
+    world.wait(has_answer(control, SLICES, "-n", "liqo-tenant-rome"), "rome to be let in")
     rome.apply([vkoptions.template(keys.LIQO_NAMESPACE, "none"), *offloaded("cart", "milan")])
     own = (SLICES, "milan", "-n", naming.tenant_namespace("milan"))
     rome.run("annotate", "--overwrite", *own, f"{keys.CREATE_VIRTUAL_NODE}=true")
 
     with virtual_kubelet(mixed):
-        world.until(lambda: is_ready(rome, "milan"), "the node of rome")
+        world.wait(lambda: is_ready(rome, "milan"), "the node of rome")
         assert wanted.items() <= rome.get("node", "milan")["status"]["capacity"].items()
-        rome.apply([offloading("cart")])  # now: where no webhook judges pods, none may be created
+        rome.apply([defaulted("cart")])  # now: where no webhook judges pods, none may be created
         lives_and_goes(rome, "cart", milan, "cart-rome")
         done = mixed.liqoctl("rome", "unoffload", "namespace", "cart", "--skip-confirm")
         assert done.exit_code == 0, done.output

@@ -5,7 +5,6 @@ Source: docs/parity.md § 1.13, 4.14.
 """
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,14 +16,16 @@ from apis import keys, objects
 from apis.objects import Key, Object, named
 from kube import client, informer
 from kube.client import ClusterClient
+from tests import factories
+from tests.conftest import size_of
 from tests.controllers.support import virtual_node
 from tests.peering import world
 from tests.peering.world import World
 
 pytestmark = pytest.mark.cluster
 
-CHANGES: Final = int(os.environ.get("PYLIQO_TEST_MODULES", "3"))
-"""How often each module breaks and heals; 20 for a P50."""
+CHANGES: Final = size_of("PYLIQO_TEST_MODULES", 3, 20)
+"""How often each module breaks and heals."""
 HERE: Final = "liqo-tenant-milan"
 
 
@@ -64,28 +65,27 @@ async def test_authentication_is_told_by_the_provider(milan: ClusterClient) -> N
         uid = made.pop()["metadata"]["uid"]
         await milan.delete(keys.ROLE_BINDING, Key("default", "theirs"), uid=uid)
 
-    says = Told(milan, "rome", "authentication", "AuthTenantStatus")
+    says = ModuleCondition(milan, "rome", "authentication", "AuthTenantStatus")
     await says.what_happens(break_it, heal_it)
 
 
 async def test_offloading_is_told_by_the_consumer(rome: ClusterClient) -> None:
     """The virtual kubelet and its Node are played, since nothing here runs a pod."""
     await rome.create(keys.VIRTUAL_NODE, virtual_node(HERE, "milan", "milan"))
-    await rome.create(keys.DEPLOYMENT, deployment())
-    labels = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, keys.REMOTE_CLUSTER_ID: "milan"}
-    await rome.create(keys.NODE, named(keys.NODE, NODE, metadata={"labels": labels}))
+    await rome.create(keys.DEPLOYMENT, module_deployment())
+    await rome.create(keys.NODE, factories.virtual_node())
 
     def node_is(status: str) -> Callable[[], Awaitable[None]]:
         return lambda: ready(rome, status)
 
     def replicas_are(number: int) -> Callable[[], Awaitable[None]]:
-        return lambda: run(rome, number)
+        return lambda: report_replicas(rome, number)
 
     await ready(rome, "True")
-    await run(rome, 1)
-    node = Told(rome, "milan", "offloading", "OffloadingNodeStatus")
+    await report_replicas(rome, 1)
+    node = ModuleCondition(rome, "milan", "offloading", "OffloadingNodeStatus")
     await node.what_happens(node_is("False"), node_is("True"))
-    kubelet = Told(rome, "milan", "offloading", "OffloadingVirtualNodeStatus")
+    kubelet = ModuleCondition(rome, "milan", "offloading", "OffloadingVirtualNodeStatus")
     await kubelet.what_happens(replicas_are(0), replicas_are(1))
 
     for kind, key in (
@@ -97,7 +97,7 @@ async def test_offloading_is_told_by_the_consumer(rome: ClusterClient) -> None:
             await rome.delete(kind, key, uid=found["metadata"]["uid"])
 
 
-class Told:
+class ModuleCondition:
     """One condition of a module of a ForeignCluster."""
 
     def __init__(self, cluster: ClusterClient, peer: str, module: str, type_: str) -> None:
@@ -137,7 +137,7 @@ NODE: Final = Key("", "milan")
 DEPLOYMENT: Final = Key(HERE, "vk-milan")
 
 
-def deployment() -> Object:
+def module_deployment() -> Object:
     app = {"app": "milan"}
     spec = {
         "replicas": 1,
@@ -156,6 +156,6 @@ async def ready(rome: ClusterClient, status: str) -> None:
     await rome.patch_status(keys.NODE, NODE, {"conditions": [condition]})
 
 
-async def run(rome: ClusterClient, replicas: int) -> None:
+async def report_replicas(rome: ClusterClient, replicas: int) -> None:
     counts = {"replicas": 1, "readyReplicas": replicas}
     await rome.patch_status(keys.DEPLOYMENT, DEPLOYMENT, counts)

@@ -25,7 +25,7 @@ from sandbox import audit
 from sandbox.kubectl import Kubectl
 from tests.peering import rights, world
 from tests.peering.rights import Somebody
-from tests.peering.typed import blocks, type_in
+from tests.peering.typed import type_in, typed_blocks
 from tests.peering.world import World
 
 pytestmark = pytest.mark.cluster
@@ -50,7 +50,7 @@ def of_rome(both: World, *places: str) -> list[str]:
     return rights.sweep(both["milan"].plane.kubeconfig, ROME, places)
 
 
-def bound(both: World) -> list[str]:
+def namespaces_bound(both: World) -> list[str]:
     """Return in which namespaces of milan anything is bound to rome; empty is the cluster."""
     found = both["milan"].get("rolebindings,clusterrolebindings", "-A")
     return sorted(
@@ -76,7 +76,7 @@ def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     both.make_twin(TWIN)
 
     places = sorted(["", *PLACES])
-    assert world.settled(lambda: bound(both), places) == places
+    assert world.settled(lambda: namespaces_bound(both), places) == places
     wanted = GOLDEN.read_text(encoding="utf-8").splitlines()
     found = world.settled(lambda: of_rome(both, *PLACES), wanted)
     if os.environ.get("PYLIQO_WRITE_GOLDEN"):
@@ -106,7 +106,7 @@ def test_both_ways_and_then_one_and_then_none(both: World) -> None:
     both.unpeer("rome", "milan")
 
     assert world.settled(lambda: of_rome(both, *ELSEWHERE, *PLACES), []) == []
-    assert world.settled(lambda: bound(both), []) == []
+    assert world.settled(lambda: namespaces_bound(both), []) == []
     assert "orbidden" in world.refusal(stolen, "get", "renews", "-n", SPACE)
     for member in both.members.values():
         assert world.settled(functools.partial(member.get, OURS, "-A"), []) == []
@@ -248,7 +248,7 @@ def test_what_a_consumer_poisoned_holds_up_no_end(both: World) -> None:
     both.unpeer("rome", "milan")
 
     assert world.settled(lambda: both["milan"].get(OURS, "-A"), []) == []
-    world.until(lambda: not may(both, ROME[0], "get", "renews", "-n", SPACE), "the rights to go")
+    world.wait(lambda: not may(both, ROME[0], "get", "renews", "-n", SPACE), "the rights to go")
     sys.stderr.write(f"all that was poisoned is gone after {time.monotonic() - began:.1f} s\n")
 
 
@@ -303,13 +303,13 @@ def test_a_cluster_id_that_somebody_has_is_refused_and_nothing_signed(
         sys.stdout.write(again.output)  # shown where it fails
         return again.exit_code == 0
 
-    world.until(is_free, "the cluster ID to be free")
+    world.wait(is_free, "the cluster ID to be free")
     both.peer("rome", "milan")
     milan.run("create", "rolebinding", "theirs", "--clusterrole=view", f"--{kind}=rome")
     own = ("get", "renews", "-n", SPACE)
-    world.until(lambda: not may(both, ROME[0], *own), "the rights to go")
+    world.wait(lambda: not may(both, ROME[0], *own), "the rights to go")
     milan.run("delete", "rolebinding", "theirs")
-    world.until(lambda: may(both, ROME[0], *own), "the rights to come back")
+    world.wait(lambda: may(both, ROME[0], *own), "the rights to come back")
     both.unpeer("rome", "milan")
 
 
@@ -338,7 +338,7 @@ def test_a_request_for_more_than_ones_name_is_not_signed(both: World) -> None:
         }
         made = world.replica(keys.RESOURCE_SLICE, "hostile", spec=spec)
         control.run("create", "-f", "-", stdin=json.dumps(made))
-        world.until(lambda: answer(both["milan"].kubectl) == "Denied", f"a denial of {name}")
+        world.wait(lambda: answer(both["milan"].kubectl) == "Denied", f"a denial of {name}")
         control.run("delete", "resourceslices.authentication.liqo.io", "hostile", "-n", SPACE)
 
     assert len(both["milan"].get("csr")) == before
@@ -362,7 +362,7 @@ def dying(both: World) -> Iterator[None]:
 
     def kill() -> None:
         for _, name in zip(range(KILLS), itertools.cycle(both.members), strict=False):
-            world.until(lambda name=name: is_over.is_set() or both[name].is_ready(), name)
+            world.wait(lambda name=name: is_over.is_set() or both[name].is_ready(), name)
             both[name].kill()
             both[name].start()
 
@@ -374,11 +374,10 @@ def dying(both: World) -> Iterator[None]:
         is_over.set()
         thread.join()
     for member in both.members.values():
-        world.until(member.is_ready, f"the controllers of {member.name}")
+        world.wait(member.is_ready, f"the controllers of {member.name}")
 
 
 def left(both: World) -> set[str]:
-    """Return what there is of a peering, on both sides."""
     kinds = f"{OURS},quotas.offloading.liqo.io,secrets,rolebindings"
     found = {name: member.get(kinds, "-A") for name, member in both.members.items()}
     return {
@@ -397,11 +396,11 @@ def test_controllers_that_are_killed_on_the_way_leave_what_the_others_leave(both
 
     with dying(both):
         both.peer("rome", "milan")
-    world.until(lambda: left(both) == undisturbed, "the same peering")
+    world.wait(lambda: left(both) == undisturbed, "the same peering")
     with dying(both):
         both.unpeer("rome", "milan")
 
-    world.until(lambda: left(both) == before, "nothing to be left")
+    world.wait(lambda: left(both) == before, "nothing to be left")
 
 
 def test_a_consumer_is_let_in_without_waiting_for_what_its_controllers_make(both: World) -> None:
@@ -425,7 +424,7 @@ def test_a_consumer_is_let_in_without_waiting_for_what_its_controllers_make(both
     rome.start()
     assert done.exit_code == 0, done.output
     assert "status" not in found
-    world.until(lambda: rome.kubectl.get(*identity).get("status") or {}, "the kubeconfig")
+    world.wait(lambda: rome.kubectl.get(*identity).get("status") or {}, "the kubeconfig")
     both.unpeer("rome", "milan")
 
 
@@ -439,16 +438,16 @@ def test_a_right_that_is_taken_away_is_named_and_all_goes_on_with_it(both: World
 
     with milan.without("quotas"):
         may = ("auth", "can-i", "list", "quotas.offloading.liqo.io", "-A", "-q", f"--as={MANAGER}")
-        world.until(lambda: world.refusal(milan.kubectl, *may), "the right to be gone")
+        world.wait(lambda: world.refusal(milan.kubectl, *may), "the right to be gone")
         done = both.between("peer", "rome", "milan", "--no-create-virtual-node")
         assert done.exit_code == 1
         assert 'cannot list resource "quotas"' in " ".join(done.output.split())
-        assert 'cannot list resource "quotas"' in refused(both)
-        world.until(refusals, "the right to be named")
+        assert 'cannot list resource "quotas"' in refused_requests(both)
+        world.wait(refusals, "the right to be named")
         assert refusals() < 200, "it runs hot"
 
-    world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
-    world.until(lambda: not refused(both), "rome to be told that it is granted")
+    world.wait(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    world.wait(lambda: not refused_requests(both), "rome to be told that it is granted")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
 
@@ -462,26 +461,26 @@ def test_a_kind_of_ours_that_is_missing_is_named_and_all_goes_on_once_it_is_ther
 
     with milan.lacking("quotas.offloading.liqo.io"):
         served = ("get", "--raw", "/apis/offloading.liqo.io/v1beta1/quotas")
-        world.until(lambda: world.refusal(milan.kubectl, *served), "the kind to be gone")
+        world.wait(lambda: world.refusal(milan.kubectl, *served), "the kind to be gone")
         missing = "does not serve the kind quotas.offloading.liqo.io: its administrator runs"
         done = both.between("peer", "rome", "milan", "--no-create-virtual-node")
         assert done.exit_code == 1
         assert missing in " ".join(done.output.split())
-        assert missing in refused(both)
-        world.until(lambda: "quotas" in milan.log()[before:], "the kind to be named")
+        assert missing in refused_requests(both)
+        world.wait(lambda: "quotas" in milan.log()[before:], "the kind to be named")
         told = ("events", "-n", SPACE, "--field-selector=reason=ProviderIncomplete")
-        world.until(lambda: milan.get(*told), "an event")
+        world.wait(lambda: milan.get(*told), "an event")
         assert milan.log()[before:].count("quotas") < 1000, "it runs hot"
 
     asked = ("get", "quotas.offloading.liqo.io", "-A")
-    world.until(lambda: not world.refusal(milan.kubectl, *asked), "the kind to be served")
-    world.until(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
-    world.until(lambda: not refused(both), "rome to be told that it is granted")
+    world.wait(lambda: not world.refusal(milan.kubectl, *asked), "the kind to be served")
+    world.wait(lambda: milan.get("quotas.offloading.liqo.io", "-A"), "the quota")
+    world.wait(lambda: not refused_requests(both), "rome to be told that it is granted")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
 
 
-def refused(both: World) -> str:
+def refused_requests(both: World) -> str:
     """Return why rome's slice has no resources, as rome is told; empty when it has."""
     kind = "resourceslices.authentication.liqo.io"
     found = both["rome"].kubectl.get(kind, "milan", "-n", "liqo-tenant-milan")
@@ -506,9 +505,9 @@ def test_a_twin_that_does_not_go_is_told_and_holds_nobody_up(both: World) -> Non
         current = (rome.get(*where).get("status") or {}).get("currentMapping") or {}
         return {name: entry["phase"] for name, entry in current.items()}
 
-    world.until(lambda: phases() == {"shop": "Terminating", "other": "Accepted"}, "both answers")
+    world.wait(lambda: phases() == {"shop": "Terminating", "other": "Accepted"}, "both answers")
     milan.run("patch", *held, "-p", '{"metadata": {"finalizers": null}}')
-    world.until(lambda: phases() == {"other": "Accepted"}, "the twin to go")
+    world.wait(lambda: phases() == {"other": "Accepted"}, "the twin to go")
     both.unpeer("rome", "milan")
 
 
@@ -535,8 +534,8 @@ def test_a_provider_that_is_gone_for_good_is_given_up_and_may_come_back(both: Wo
     milan.plane.start_apiserver()
     removed = both.liqoctl("milan", "delete", "tenant", "rome", "--skip-confirm")
     assert removed.exit_code == 0, removed.output
-    assert world.settled(lambda: bound(both), []) == []
-    world.until(lambda: world.refusal(milan.kubectl, "get", "namespace", TWIN), "the orphan to go")
+    assert world.settled(lambda: namespaces_bound(both), []) == []
+    world.wait(lambda: world.refusal(milan.kubectl, "get", "namespace", TWIN), "the orphan to go")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
 
@@ -556,13 +555,13 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
         member.kill()
         member.kubectl.run("delete", "namespace", space, "--wait=false")
         what = (unheld, "-n", space)
-        world.until(lambda member=member, what=what: not member.get(*what), f"{unheld} to go")
+        world.wait(lambda member=member, what=what: not member.get(*what), f"{unheld} to go")
         member.start()
         gone = ("get", "namespace", space)
-        world.until(lambda member=member, gone=gone: world.refusal(member.kubectl, *gone), space)
+        world.wait(lambda member=member, gone=gone: world.refusal(member.kubectl, *gone), space)
 
     assert world.settled(lambda: of_rome(both, TWIN), []) == []
-    world.until(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
+    world.wait(lambda: world.refusal(both["milan"].kubectl, "get", "namespace", TWIN), "the twin")
     both.peer("rome", "milan")
     both.unpeer("rome", "milan")
 
@@ -570,21 +569,20 @@ def test_tenant_namespaces_deleted_amid_a_peering_go_with_all_that_is_in_them(bo
 def proves_nothing_again(both: World, tenant: Path) -> None:
     """A10: see that what was proved once gets nothing, by no nonce and by none that is new."""
     milan, nonce = both["milan"].kubectl, ("secret", keys.NONCE_SECRET, "-n", SPACE)
-    world.until(lambda: world.refusal(milan, "get", *nonce), "the nonce that was used to go")
+    world.wait(lambda: world.refusal(milan, "get", *nonce), "the nonce that was used to go")
     milan.run("apply", "-f", str(tenant))
-    world.until(lambda: judged(milan) == "NonceNotFound", "no nonce to be told of")
+    world.wait(lambda: judged_request(milan) == "NonceNotFound", "no nonce to be told of")
     made = both.liqoctl("milan", "create", "nonce", "--remote-cluster-id=rome")
     assert made.exit_code == 0, made.output
-    world.until(
-        lambda: judged(milan) == "SignatureVerificationFailed", "an old proof to be told of"
+    world.wait(
+        lambda: judged_request(milan) == "SignatureVerificationFailed", "an old proof to be told of"
     )
     assert "authParams" not in milan.get("tenant", "rome", "-n", SPACE)["status"]
     milan.run("delete", "tenant", "rome", "-n", SPACE)
     milan.run("delete", *nonce)
 
 
-def judged(milan: Kubectl) -> str:
-    """Return the reason of what milan says of rome's Tenant."""
+def judged_request(milan: Kubectl) -> str:
     status = milan.get("tenant", "rome", "-n", SPACE).get("status") or {}
     found = find_condition(status.get("conditions"), "Ready") or {}
     return str(found.get("reason", ""))
@@ -592,30 +590,28 @@ def judged(milan: Kubectl) -> str:
 
 def test_by_hand_each_side_applies_what_the_other_prints(both: World, tmp_path: Path) -> None:
     """As docs/peering.md has it, word for word; nothing that is typed reaches both clusters."""
-    by_hand, back = blocks()
+    by_hand, back = typed_blocks()
     secret = naming.kubeconfig_secret(naming.controlplane_identity("milan"))
     theirs = ("get", "secret", secret, "-n", "liqo-tenant-milan")
     rome = both["rome"].kubectl
 
     type_in(both, by_hand, tmp_path)
 
-    world.until(lambda: not world.refusal(rome, *theirs), "the kubeconfig of the identity")
+    world.wait(lambda: not world.refusal(rome, *theirs), "the kubeconfig of the identity")
     control = both.identity("rome", "milan")
-    world.until(lambda: not world.refusal(control, "get", "renews", "-n", SPACE), "to be let in")
+    world.wait(lambda: not world.refusal(control, "get", "renews", "-n", SPACE), "to be let in")
     for name, kind, peer in (("milan", "tenant", "rome"), ("rome", "identity", "milan")):
         assert peer in both.liqoctl(name, "get", kind, peer).stdout
 
     type_in(both, back, tmp_path)
     proves_nothing_again(both, tmp_path / "tenant.yaml")
 
-    world.until(
-        lambda: "orbidden" in world.refusal(control, "get", "renews", "-n", SPACE), "an end"
-    )
-    world.until(lambda: world.refusal(rome, *theirs), "the kubeconfig to go")
+    world.wait(lambda: "orbidden" in world.refusal(control, "get", "renews", "-n", SPACE), "an end")
+    world.wait(lambda: world.refusal(rome, *theirs), "the kubeconfig to go")
     kinds = f"{OURS},secrets"
     for name, space in (("rome", "liqo-tenant-milan"), ("milan", SPACE)):
         gone = (kinds, "-n", space)
-        world.until(lambda name=name, gone=gone: not both[name].get(*gone), f"all in {space} to go")
+        world.wait(lambda name=name, gone=gone: not both[name].get(*gone), f"all in {space} to go")
 
 
 OF_A_PEERING_USER = (
@@ -648,7 +644,7 @@ def keeps_what_the_provider_decided(both: World, user: Kubectl) -> None:
     cordoned = both.liqoctl("milan", "cordon", "tenant", "rome")
     assert cordoned.exit_code == 0, cordoned.output
 
-    world.until(lambda: told in world.refusal(user, *active), "the policy")
+    world.wait(lambda: told in world.refusal(user, *active), "the policy")
     for what in (active, unset, ("delete", *tenant, "--dry-run=server")):
         assert told in world.refusal(user, *what), what
     user.run("annotate", *tenant, "seen=yes", "--dry-run=server")  # what else it says is rome's
@@ -682,8 +678,8 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     user, remote = Kubectl(config), f"--remote-kubeconfig={config}"
     who = Somebody("it", json.loads(made.stdout)["users"][0]["name"], (keys.PEER_ORGANIZATION,))
     tenants = ("tenants", "-n", SPACE)
-    world.until(lambda: not world.refusal(user, "get", *CLUSTER_ID), "its rights in liqo")
-    world.until(lambda: not world.refusal(user, "get", *tenants), "its rights as to tenants")
+    world.wait(lambda: not world.refusal(user, "get", *CLUSTER_ID), "its rights in liqo")
+    world.wait(lambda: not world.refusal(user, "get", *tenants), "its rights as to tenants")
 
     wanted = [f"it may {what} in {SPACE}" for what in OF_A_PEERING_USER]
     found = world.settled(lambda: rights.sweep(milan, [who], [SPACE, "liqo"]), wanted)
@@ -691,7 +687,7 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
     assert found == wanted
     create, token = ("create", "-f", "-"), "kubernetes.io/service-account-token"
     dry, stdin = (*create, "--dry-run=server"), with_account("liqo-nonce", token)
-    world.until(lambda: "orbidden" in world.refusal(user, *dry, stdin=stdin), "the policy")
+    world.wait(lambda: "orbidden" in world.refusal(user, *dry, stdin=stdin), "the policy")
     for name, type_ in (("liqo-nonce", token), ("mine", token), ("mine", "Opaque")):
         assert "Secret liqo-nonce of type Opaque" in world.refusal(
             user, *create, stdin=with_account(name, type_)
@@ -712,13 +708,13 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
 
     assert peered.exit_code == 0, peered.output
     own = ("get", "renews", "-n", SPACE)
-    world.until(lambda: may(both, ROME[0], *own), "rome to be let in")
+    world.wait(lambda: may(both, ROME[0], *own), "rome to be let in")
     keeps_what_the_provider_decided(both, user)
     ended = both.liqoctl(
         "rome", "unpeer", remote, f"--timeout={world.PATIENCE_S}s", "--skip-confirm"
     )
     assert ended.exit_code == 0, ended.output
-    world.until(lambda: not may(both, ROME[0], *own), "its rights to go")
+    world.wait(lambda: not may(both, ROME[0], *own), "its rights to go")
     again = both.liqoctl("milan", "generate", "peering-user", "--consumer-cluster-id=rome")
     assert "rome has a peering user" in again.output
 
@@ -726,7 +722,7 @@ def test_a_peering_user_peers_and_may_do_nothing_else(both: World, tmp_path: Pat
 
     assert deleted.exit_code == 0, deleted.output
     for what in (CLUSTER_ID, tenants):
-        world.until(lambda what=what: "orbidden" in world.refusal(user, "get", *what), "an end")
+        world.wait(lambda what=what: "orbidden" in world.refusal(user, "get", *what), "an end")
     assert world.settled(lambda: rights.sweep(milan, [who], [SPACE, "liqo"]), []) == []
     refused = both.liqoctl("rome", "authenticate", remote, f"--timeout={world.PATIENCE_S}s")
     assert refused.exit_code == 1

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import ssl
 import sys
 from collections.abc import Iterator
@@ -28,13 +27,14 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.credentials import from_kubeconfig
 from sandbox import credentials
+from tests.conftest import size_of
 from tests.peering import world
 from tests.peering.world import Member, World
 
 pytestmark = pytest.mark.cluster
 
-LIFETIME: Final = os.environ.get("PYLIQO_RENEWAL_LIFETIME", "60s")
-COUNTED_S: Final = float(os.environ.get("PYLIQO_RENEWAL_S", "65"))
+LIFETIME: Final = size_of("PYLIQO_RENEWAL_LIFETIME", "60s", "3m")
+COUNTED_S: Final = size_of("PYLIQO_RENEWAL_S", 65.0, 1800.0)
 LEAST: Final = int(COUNTED_S / objects.parse_duration(LIFETIME)) + 1
 """So many identities are used in that time, at least: each is renewed at two thirds of its life."""
 PAUSE_S: Final = 0.1
@@ -42,15 +42,12 @@ SPACE: Final = "liqo-tenant-milan"
 WATCHED: Final = Key("liqo-tenant-rome", "watched")
 NUMBER: Final = "tests.example/number"
 ENDED_S: Final = 2 * objects.parse_duration(LIFETIME) + 300
-IDENTITIES: Final = (
-    naming.controlplane_identity("milan"),
-    naming.resourceslice_identity("milan"),
-)
+IDENTITIES: Final = (naming.controlplane_identity("milan"), naming.resourceslice_identity("milan"))
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world.running(tmp_path_factory.mktemp("renewal"), lifetime=LIFETIME) as running:
+    with world.two_clusters(tmp_path_factory.mktemp("renewal"), lifetime=LIFETIME) as running:
         running.peer("rome", "milan")
         yield running
 
@@ -200,9 +197,9 @@ def test_certificates_that_are_deleted_on_both_sides_are_there_again(both: World
         member.kubectl.run("delete", "secret", "--wait=false", "-n", space, name)
 
     for member, space, name, uid in gone[:-1]:
-        world.until(lambda: _uid(member, space, name) not in {"", uid}, f"another {name}")  # noqa: B023
+        world.wait(lambda: _uid(member, space, name) not in {"", uid}, f"another {name}")  # noqa: B023
     assert _uid(both["rome"], SPACE, control) == gone[-1][-1]
-    world.until(lambda: _is_accepted(both), "the next certificate to be taken over", ENDED_S)
+    world.wait(lambda: _is_accepted(both), "the next certificate to be taken over", ENDED_S)
 
 
 def _uid(member: Member, space: str, name: str) -> str:
@@ -221,16 +218,16 @@ def test_a_provider_replaces_its_authority_under_way(both: World) -> None:
     )  # fmt: skip
 
     trust(milan, old + new.certificate)
-    world.until(lambda: _trusted(both) == {old + new.certificate}, "both to be known", ENDED_S)
+    world.wait(lambda: _trusted(both) == {old + new.certificate}, "both to be known", ENDED_S)
     credentials.write(milan.plane.files.pki / "apiserver.key", serving.key)
     credentials.write(milan.plane.files.pki / "apiserver.crt", serving.certificate)
-    world.until(lambda: _served_by(milan) == serving.certificate.decode(), "the new certificate")
+    world.wait(lambda: _served_by(milan) == serving.certificate.decode(), "the new certificate")
     assert _is_accepted(both)
 
     trust(milan, new.certificate)
     both["rome"].kill()
     both["rome"].start()
-    world.until(lambda: _trusted(both) == {new.certificate}, "the old one to go", ENDED_S)
+    world.wait(lambda: _trusted(both) == {new.certificate}, "the old one to go", ENDED_S)
     assert _is_accepted(both)
     changed = ("get", "events", "-A", "-o", "name", "--field-selector=reason=ServerChanged")
     assert both["rome"].kubectl.run(*changed) == ""
@@ -266,16 +263,16 @@ def test_a_signer_that_refuses_is_told_of_and_what_has_ended_takes_the_same_comm
     milan = both["milan"].kubectl
     told = ("get", "events", "-A", "-o", "name", "--field-selector=reason=CertificateNotRenewed")
     with both["milan"].without("signers"):
-        world.until(lambda: _refusals(both) > 0, "a refusal", ENDED_S)
-        world.until(lambda: milan.run(*told), "an event")
-        world.until(lambda: not _is_accepted(both), "the identity to end", ENDED_S)
+        world.wait(lambda: _refusals(both) > 0, "a refusal", ENDED_S)
+        world.wait(lambda: milan.run(*told), "an event")
+        world.wait(lambda: not _is_accepted(both), "the identity to end", ENDED_S)
     both["rome"].kill()
     both["rome"].start()
-    world.until(lambda: foreigncluster.ENDED in _told_of_milan(both), "the command", ENDED_S)
+    world.wait(lambda: foreigncluster.ENDED in _told_of_milan(both), "the command", ENDED_S)
 
     both.peer("rome", "milan")
 
-    world.until(lambda: _is_accepted(both), "the fresh identity to be accepted", ENDED_S)
+    world.wait(lambda: _is_accepted(both), "the fresh identity to be accepted", ENDED_S)
 
 
 def _told_of_milan(both: World) -> str:

@@ -11,7 +11,7 @@ import pytest
 from apis import keys, naming
 from apis.objects import Key, named
 from tests.peering import world
-from tests.peering.typed import blocks, type_in
+from tests.peering.typed import type_in, typed_blocks
 from tests.peering.world import SPACE, World
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +27,7 @@ def by_command(both: World, _: Path) -> None:
 
 def by_hand(both: World, directory: Path) -> None:
     """As docs/peering.md has it."""
-    steps, _ = blocks()
+    steps, _ = typed_blocks()
     type_in(both, steps, directory)
 
 
@@ -69,8 +69,8 @@ def test_a_slice_gets_nothing_before_its_cluster_is_authenticated_and_its_amount
         "Resources": "Accepted",
     }
     assert status["resources"]["cpu"] == "4"
-    world.until(lambda: not world.refusal(rome, "get", *secret), "its kubeconfig")
-    world.until(lambda: quotas(both, name) == [(SPACE, "4")], "its Quota")
+    world.wait(lambda: not world.refusal(rome, "get", *secret), "its kubeconfig")
+    world.wait(lambda: quotas(both, name) == [(SPACE, "4")], "its Quota")
     gone = both.liqoctl("rome", "delete", "resourceslice", name, "--skip-confirm")
     assert gone.exit_code == 0, gone.output
     both.unpeer("rome", "milan")

@@ -64,7 +64,6 @@ class Clinging:
         """By kind and finalizer, what admission let through."""
 
     async def run(self) -> None:
-        """Go on until cancelled."""
         for number in itertools.count():
             for kind in (keys.NAMESPACE_MAP, keys.RESOURCE_SLICE, keys.RENEW):
                 await self._try("list", self._deny(kind))
@@ -150,7 +149,6 @@ class Upkeep:
         """When a pod's grace period was over, by the monotonic clock."""
 
     async def run(self) -> None:
-        """Go on until cancelled."""
         going: dict[str, float] = {}
         while True:
             pods = (await self._milan.list(Selection(keys.POD, Object, TWIN))).items
@@ -225,7 +223,7 @@ def unjudged(both: World, peered: tuple[Path, Path]) -> Iterator[None]:
     held = {"metadata": {"name": "x", "namespace": TWIN, "finalizers": [HELD]}}
     tried = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", **held})
     create = ("create", "--dry-run=server", "-f", "-")
-    world.until(lambda: not world.refusal(kubelet, *create, stdin=tried), "no policy in force")
+    world.wait(lambda: not world.refusal(kubelet, *create, stdin=tried), "no policy in force")
     yield
     milan.run("apply", "--server-side", "-f", str(world.MANIFESTS / "70-policies"))
 
@@ -248,12 +246,12 @@ async def at_work(
             task = asyncio.create_task(each.run())
             stack.callback(task.cancel)
         async with asyncio.timeout(world.PATIENCE_S):
-            while rome.did["create"] < 50 or not await running(milan):  # noqa: ASYNC110  # two things
+            while rome.did["create"] < 50 or not await bound_pods(milan):  # noqa: ASYNC110  # two things
                 await asyncio.sleep(0.1)
         yield rome, upkeep
 
 
-async def running(milan: ClusterClient) -> int:
+async def bound_pods(milan: ClusterClient) -> int:
     """Return how many pods of rome's are bound to a node."""
     pods = (await milan.list(Selection(keys.POD, Object, TWIN))).items.values()
     return sum(bool(pod["spec"].get("nodeName")) for pod in pods)
@@ -265,7 +263,7 @@ async def ends(milan: ClusterClient, upkeep: Upkeep) -> float:
     await end(milan, keys.TENANT, Key(SPACE, "rome"))
     while found := await left(milan):
         last = max(upkeep.ended, default=began)
-        if not await running(milan) and time.monotonic() - last > WITHIN_S:
+        if not await bound_pods(milan) and time.monotonic() - last > WITHIN_S:
             pytest.fail(f"left {WITHIN_S:g} s after the last pod: {json.dumps(found)}")
         await asyncio.sleep(0.2)
     return time.monotonic() - max(upkeep.ended, default=began)

@@ -28,19 +28,20 @@ from click.testing import CliRunner
 from apis import keys, naming
 from apis.objects import Key, Object, key_of, named
 from kube import client
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 from sandbox import controlplane
 from sandbox.kubectl import Kubectl
 from tests import factories, liar
+from tests.conftest import size_of
 from tests.liar import ATTACKS, Liar
 from tests.peering import world
 from tests.peering.world import Member, World
 
 pytestmark = pytest.mark.cluster
 
-ATTACK_S: Final = float(os.environ.get("PYLIQO_TEST_ATTACK_S", "30"))
-SHAPES: Final = int(os.environ.get("PYLIQO_TEST_SHAPES", "300"))
-"""Answers and lines that are spoiled; 10000 is the full size."""
+ATTACK_S: Final = size_of("PYLIQO_TEST_ATTACK_S", 10.0, 30.0)
+SHAPES: Final = size_of("PYLIQO_TEST_SHAPES", 300, 10_000)
+"""Answers and lines that are spoiled."""
 REPORT: Final = os.environ.get("PYLIQO_TEST_ATTACK_REPORT")
 """A file to which what was measured is added, a line of JSON an attack."""
 NAMESPACES: Final = tuple(f"shop-{number}" for number in range(20))
@@ -80,7 +81,7 @@ class Attacked:
         """Return after how many seconds naples has a twin of ``space``, which is offloaded now."""
         began, tenant = time.monotonic(), naming.tenant_namespace("naples")
         self.rome.apply([factories.namespace(space), factories.offloading(space)])
-        world.until(lambda: self.is_mapped(tenant, space), "a twin at naples")
+        world.wait(lambda: self.is_mapped(tenant, space), "a twin at naples")
         return time.monotonic() - began
 
     def is_mapped(self, tenant: str, *spaces: str) -> bool:
@@ -118,11 +119,11 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             way: Liar
 
             def start(self, *flags: str) -> None:
-                self.way = stand.enter_context(liar.before(self.plane))
+                self.way = stand.enter_context(liar.liar_before(self.plane))
                 address = f"127.0.0.1:{self.way.port}"
                 super().start(f"--api-server-address-override={address}", *flags)
 
-        both = stack.enter_context(world.running(directory, milan=Lied, others=["naples"]))
+        both = stack.enter_context(world.two_clusters(directory, milan=Lied, others=["naples"]))
         milan = both["milan"]
         assert isinstance(milan, Lied)
         _peer(both, milan.way, directory)
@@ -201,12 +202,12 @@ def _process(name: str, rome: Member, directory: Path) -> Iterator[subprocess.Po
 
 def _offload(attacked: Attacked) -> None:
     rome = attacked.rome
-    world.until(lambda: not world.refusal(rome, "get", "node", "milan"), "the virtual node")
+    world.wait(lambda: not world.refusal(rome, "get", "node", "milan"), "the virtual node")
     binding = "validatingadmissionpolicybinding"
     rome.run("delete", binding, "liqo-judged-pods")  # of the webhook, which does not run here
     rome.apply([factories.namespace(name) for name in NAMESPACES])
     rome.apply([factories.offloading(name) for name in NAMESPACES])
-    world.until(lambda: attacked.is_mapped(TENANT, *NAMESPACES), "the twins")
+    world.wait(lambda: attacked.is_mapped(TENANT, *NAMESPACES), "the twins")
     spec = {**factories.pod_spec(), "nodeName": "milan"}
     rome.apply(
         [
@@ -218,11 +219,11 @@ def _offload(attacked: Attacked) -> None:
             )
         ]
     )
-    world.until(lambda: len(_twins(attacked, "pods")) == len(NAMESPACES) * len(PODS), "the Pods")
+    world.wait(lambda: len(_twins(attacked, "pods")) == len(NAMESPACES) * len(PODS), "the Pods")
     _run(attacked, _twins(attacked, "pods"), "10.1.0.1")
-    world.until(lambda: _running(attacked, "10.1.0.1") == len(NAMESPACES) * len(PODS), "all run")
+    world.wait(lambda: _running(attacked, "10.1.0.1") == len(NAMESPACES) * len(PODS), "all run")
     wanted = len(NAMESPACES) * len(CONFIG_MAPS)
-    world.until(lambda: len(_twins(attacked, "configmaps")) == wanted, "the twins")
+    world.wait(lambda: len(_twins(attacked, "configmaps")) == wanted, "the twins")
 
 
 def _twins(attacked: Attacked, resource: str) -> list[Object]:
@@ -277,7 +278,7 @@ def test_a_process_keeps_its_size_under_attack_and_tells_the_truth_afterwards(
     assert len(pods) == len(NAMESPACES) * len(PODS), "no twin goes for what a liar said"
     address = f"10.1.0.{2 + list(ATTACKS).index(name)}"
     _run(attacked, pods[:20], address)
-    world.until(lambda: _running(attacked, address) == 20, "the truth to arrive")
+    world.wait(lambda: _running(attacked, address) == 20, "the truth to arrive")
 
 
 def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Attacked) -> None:
@@ -295,7 +296,7 @@ def test_whatever_shape_answers_have_the_truth_is_told_afterwards(attacked: Atta
     attacked.liar.cut()
 
     _run(attacked, pods, "10.1.9.9")
-    world.until(lambda: _running(attacked, "10.1.9.9") == len(pods), "the truth to arrive")
+    world.wait(lambda: _running(attacked, "10.1.9.9") == len(pods), "the truth to arrive")
     uids = {pod["metadata"]["uid"] for pod in pods}
     assert {pod["metadata"]["uid"] for pod in _twins(attacked, "pods")} == uids
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from apis import keys, naming, objects
 from apis.objects import Key, Object, named
 from kube import client, errors
 from sandbox.kubectl import Kubectl
+from tests.conftest import size_of
 from tests.manifests import consumers, twins
 from tests.peering import world
 from tests.peering.world import SPACE, TWIN, Member, World
@@ -30,8 +30,8 @@ SLICES: Final = "resourceslices.authentication.liqo.io"
 QUOTAS: Final = "quotas.offloading.liqo.io"
 ENFORCED: Final = "--enable-resource-enforcement"
 FAT: Final = "fat-rome"
-LABELLED: Final = int(os.environ.get("PYLIQO_LABELLED", "100"))
-"""How many objects name peers that are none; 2000 is the full size."""
+LABELLED: Final = size_of("PYLIQO_LABELLED", 100, 2000)
+"""How many objects name peers that are none."""
 
 
 class Held(NamedTuple):
@@ -53,7 +53,6 @@ class Held(NamedTuple):
         )  # fmt: skip
 
     def ask(self, name: str, **spec: Any) -> None:
-        """Send a ShadowPod."""
         pod = {"containers": [{"name": "app", "image": "app"}], **spec}
         user = naming.quota_name("milan", "rome")  # as the webhook writes it
         metadata = {"labels": {keys.ORIGIN: "rome", keys.CREATOR_USER: user}}
@@ -70,7 +69,7 @@ class Held(NamedTuple):
 def restart(member: Member, *flags: str) -> None:
     member.kill()
     member.start(*flags)
-    world.until(member.is_ready, f"the controllers of {member.name}")
+    world.wait(member.is_ready, f"the controllers of {member.name}")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +134,7 @@ def test_peers_that_objects_make_up_cost_no_watch(held: Held) -> None:
         changes = json.dumps({"spec": {"desiredMapping": {"after": entry}}})
         patch = ("patch", "namespacemap", "milan", "-n", SPACE, "--type=merge", "-p", changes)
         held.control.run(*patch)
-        world.until(lambda entry=entry: is_there() == bool(entry), "an answer")
+        world.wait(lambda entry=entry: is_there() == bool(entry), "an answer")
 
     assert "orbidden" in refused or "denied" in refused
     # Each would cost one at least; a few may still come of the peering itself.
@@ -150,7 +149,7 @@ def test_what_a_policy_no_longer_allows_is_not_made_again(held: Held) -> None:
     policy = named(keys.PROVIDER_POLICY, Key("", "rome"), spec=fields)
     held.milan.apply([{**high, "metadata": {"name": "high"}}, policy])
     held.ask("urgent", priorityClassName="high")
-    world.until(lambda: held.get("pods", "urgent", TWIN), "a Pod")
+    world.wait(lambda: held.get("pods", "urgent", TWIN), "a Pod")
 
     held.milan.run("delete", "providerpolicy", "rome")
     held.milan.run("delete", "pod", "urgent", "-n", TWIN, "--grace-period=0", "--force")
@@ -177,7 +176,7 @@ def test_a_cordon_reaches_a_slice_that_denies_whose_it_is(held: Held) -> None:
     assert done.exit_code == 0, done.output
     assert world.settled(lambda: cordoned(held), [True]) == [True]
     held.ask("late")
-    world.until(lambda: held.verdict("late"), "a verdict")
+    world.wait(lambda: held.verdict("late"), "a verdict")
     assert not held.get("pods", "late", TWIN)
     held.kubelet.run("delete", "shadowpod", "late", "-n", TWIN)
     held.milan.run(*label, f"{keys.REPLICATED}=true")
@@ -187,7 +186,6 @@ def test_a_cordon_reaches_a_slice_that_denies_whose_it_is(held: Held) -> None:
 
 
 def bound(held: Held) -> int:
-    """Return how many bindings name rome."""
     found = held.both["milan"].get("rolebindings,clusterrolebindings", "-A")
     return sum(
         "rome" in {subject["name"] for subject in one.get("subjects") or []} for one in found
@@ -211,7 +209,7 @@ def fill(held: Held) -> None:
     judge_by(free)
     made = world.replica(keys.NAMESPACE_MAP, "fat", spec={"desiredMapping": {"fat": FAT}})
     held.control.run("create", "-f", "-", stdin=json.dumps(made))
-    world.until(
+    world.wait(
         lambda: not world.refusal(held.milan, "get", "rolebinding", "-n", FAT, SPACE), "a twin"
     )
     asyncio.run(_fill(held.control.kubeconfig))
@@ -276,7 +274,7 @@ def test_a_drain_waits_and_by_force_it_takes_rights_and_namespaces(held: Held) -
     assert done.exit_code == 0, done.output
     assert bound(held) == 0  # at once: it says so when it is
     gone = ("get", "namespace", TWIN)
-    world.until(lambda: world.refusal(held.milan, *gone), "the end of the twin")
+    world.wait(lambda: world.refusal(held.milan, *gone), "the end of the twin")
     for kind in ("shadowpods", "pods", "namespacemaps", SLICES, "renews", QUOTAS):
         look = functools.partial(held.both["milan"].get, kind, "-A")
         assert world.settled(look, []) == []

@@ -9,7 +9,7 @@ from tests.peering.world import World
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peering.md"
 
 
-def blocks() -> list[list[tuple[str, str]]]:
+def typed_blocks() -> list[list[tuple[str, str]]]:
     """Return what the document has typed on one side or the other: blocks of (cluster, command)."""
     found = pages.blocks(DOCUMENT)
     lines = [re.findall(r"^(rome|milan)\$ +(.+)$", block, re.MULTILINE) for block in found]

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object
-from liqoctl.__main__ import cli
+from liqoctl.options import cli
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from sandbox.kubectl import Kubectl, KubectlError
@@ -83,7 +83,6 @@ class Member:
         return self.directory / "controllers.kubeconfig"
 
     def start(self, *flags: str) -> None:
-        """Start the controllers, which are ready a moment later."""
         address = self.plane.server.removeprefix("https://")
         command = [
             sys.executable, "-m", "controllers", f"--kubeconfig={self.kubeconfig}",
@@ -100,14 +99,12 @@ class Member:
             self.process.wait()
 
     def stop(self) -> None:
-        """End the controllers, and show what they said."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(PATIENCE_S)
         sys.stdout.write(self.log())
 
     def log(self) -> str:
-        """Return what the controllers said."""
         return (self.directory / "controllers.log").read_text()
 
     @contextlib.contextmanager
@@ -140,7 +137,6 @@ class Member:
         self.kubectl.run("patch", *role, "--type=json", "-p", changes)
 
     def is_ready(self) -> bool:
-        """Whether the controllers say so."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2):
                 return True
@@ -148,11 +144,9 @@ class Member:
             return False
 
     def is_ending(self) -> bool:
-        """Whether namespaces are on their way out yet."""
         return any("deletionTimestamp" in one["metadata"] for one in self.get("namespaces"))
 
     def secret(self, namespace: str, name: str, key: str) -> bytes:
-        """Return what a Secret holds under ``key``."""
         found = self.kubectl.get("secret", name, "-n", namespace)
         return base64.b64decode(found["data"][key])
 
@@ -167,12 +161,10 @@ class World:
         return self.members[name]
 
     def liqoctl(self, name: str, *args: str) -> Result:
-        """Run one command as the administrator of ``name``."""
         flags = ("--kubeconfig", str(self[name].plane.kubeconfig))
         return CliRunner().invoke(cli, [*flags, *args])
 
     def between(self, verb: str, consumer: str, provider: str, *args: str) -> Result:
-        """Run ``liqoctl VERB`` between two clusters."""
         remote = ("--remote-kubeconfig", str(self[provider].plane.kubeconfig))
         return self.liqoctl(consumer, verb, *remote, f"--timeout={PATIENCE_S}s", *args)
 
@@ -185,7 +177,7 @@ class World:
         done = self.between("unpeer", consumer, provider, "--skip-confirm", *args)
         assert done.exit_code == 0, done.output
         for member in self.members.values():  # so that the next test finds nothing of this one
-            until(lambda member=member: not member.is_ending(), "namespaces to go")
+            wait(lambda member=member: not member.is_ending(), "namespaces to go")
 
     def identity(self, consumer: str, provider: str, name: str = "") -> Kubectl:
         """Return kubectl by an identity that ``provider`` gave: that of the control plane."""
@@ -208,14 +200,14 @@ class World:
         made = objects.named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec=spec)
         rome, milan = self["rome"].kubectl, self["milan"].kubectl
         rome.apply([made])
-        until(lambda: not refusal(milan, "get", "rolebinding", "-n", name, SPACE), "a twin")
+        wait(lambda: not refusal(milan, "get", "rolebinding", "-n", name, SPACE), "a twin")
 
         def is_known() -> bool:
             found = rome.get("namespacemap", key.name, "-n", key.namespace).get("status") or {}
             current = (found.get("currentMapping") or {}).get("shop") or {}
             return str(current.get("phase")) == "Accepted"
 
-        until(is_known, "rome to know of the twin")
+        wait(is_known, "rome to know of the twin")
         may = (
             "auth",
             "can-i",
@@ -227,7 +219,7 @@ class World:
             "--as=x",
             "--as-group=rome",
         )
-        until(lambda: not refusal(milan, *may), "rome's rights in the twin")
+        wait(lambda: not refusal(milan, *may), "rome's rights in the twin")
 
 
 def replica(kind: Kind, name: str, **rest: Any) -> Object:
@@ -243,12 +235,8 @@ def replica(kind: Kind, name: str, **rest: Any) -> Object:
 
 
 @contextlib.contextmanager
-def running(
-    directory: Path,
-    *,
-    lifetime: str = "",
-    milan: type[Member] = Member,
-    others: Sequence[str] = (),
+def two_clusters(
+    directory: Path, *, lifetime: str = "", milan: type[Member] = Member, others: Sequence[str] = ()
 ) -> Iterator[World]:
     """Yield both clusters, of which ``milan`` may be another's, and ``others``.
 
@@ -273,7 +261,7 @@ def running(
             stack.callback(member.stop)
             members[name] = member
         for member in members.values():
-            until(member.is_ready, f"the controllers of {member.name}")
+            wait(member.is_ready, f"the controllers of {member.name}")
         yield World(members)
 
 
@@ -281,8 +269,7 @@ LOOK_S: Final = 0.3
 """A look mostly runs kubectl, which takes half of that in CPU."""
 
 
-def until(holds: Any, what: str, patience_s: float = PATIENCE_S) -> None:
-    """Return once ``holds()``."""
+def wait(holds: Any, what: str, patience_s: float = PATIENCE_S) -> None:
     end = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end, f"not within {patience_s} s: {what}"
@@ -293,7 +280,7 @@ def until(holds: Any, what: str, patience_s: float = PATIENCE_S) -> None:
 def settled(look: Callable[[], T], wanted: object) -> T:
     """Return what ``look`` shows: what is wanted, or what it is instead after a long while."""
     with contextlib.suppress(AssertionError):
-        until(lambda: look() == wanted, "")
+        wait(lambda: look() == wanted, "")
     return look()
 
 

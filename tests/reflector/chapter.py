@@ -15,9 +15,9 @@ END: Final = made.END
 _HEAD: Final = ("kind", "goes", "on the other side", "policies", "workers", "has", "has not")
 
 
-def table() -> str:
+def reflection_table() -> str:
     """Return the table in Markdown, and which annotations are in no row of it."""
-    lines = [_HEAD, ["---"] * len(_HEAD), *_rows()]
+    lines = [_HEAD, ["---"] * len(_HEAD), *_reflection_rows()]
     rows = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     never = "".join(f"- `{name}`\n" for name in sorted(reflectionpolicy.NEVER_ANNOTATIONS))
     return f"{rows}\n{_fields()}\nThese annotations never leave, whatever is said:\n\n{never}"
@@ -36,7 +36,7 @@ def _fields() -> str:
     return f"{told}\n\n" + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _rows() -> Iterator[Sequence[str]]:
+def _reflection_rows() -> Iterator[Sequence[str]]:
     for row in reflection.KINDS:
         yield (
             f"{row.kind.kind} (`{row.name}`)",
@@ -58,10 +58,10 @@ def _policies(row: ReflectedKind) -> str:
     return f"**{first}**, {', '.join(others)}"
 
 
-def written(text: str) -> str:
+def written_reflection(text: str) -> str:
     """Return ``text`` with the table."""
-    return made.between(text, BEGIN, table())
+    return made.between(text, BEGIN, reflection_table())
 
 
 if __name__ == "__main__":
-    sys.exit(made.main(written))
+    sys.exit(made.main(written_reflection))

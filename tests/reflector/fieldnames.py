@@ -22,10 +22,7 @@ CORE, DISCOVERY, NETWORKING = "core/v1", "discovery/v1", "networking/v1"
 PARTS: Final[Mapping[Kind, tuple[str, Mapping[str, str]]]] = {
     keys.CONFIG_MAP: (CORE, {"": "ConfigMap"}),
     keys.SECRET: (CORE, {"": "Secret"}),
-    keys.SERVICE: (
-        CORE,
-        {"": "Service", "spec.": "ServiceSpec", "spec.ports[].": "ServicePort"},
-    ),
+    keys.SERVICE: (CORE, {"": "Service", "spec.": "ServiceSpec", "spec.ports[].": "ServicePort"}),
     keys.ENDPOINT_SLICE: (
         DISCOVERY,
         {
@@ -94,7 +91,6 @@ def of_documents(published: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def main(file: str) -> None:
-    """Write what both versions have."""
     modules = [f"k8s.io/api@v{version}" for version in VERSIONS]
     command = ["go", "mod", "download", "-json", *modules]
     said = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout

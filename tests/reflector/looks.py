@@ -20,20 +20,20 @@ class Seen:
     def get(self, kind: Kind, key: Key) -> Any:
         return next((each for each in self.each(kind) if _key(each) == key), None)
 
-    def asked(self, key: Key) -> Any:
+    def recent(self, key: Key) -> Any:
         return self.get(keys.POD, key)
 
     def each(self, kind: Kind) -> Iterable[Any]:
         return self._items.get(kind.plural, [])
 
 
-def node(name: str, cluster_id: str = "") -> Labelled:
+def listed_node(name: str, cluster_id: str = "") -> Labelled:
     """Return a node; with ``cluster_id`` a virtual one."""
     labels = {keys.REMOTE_CLUSTER_ID: cluster_id} if cluster_id else {}
     return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Labelled)
 
 
-def placed(pod: Object) -> Placed:
+def placed_in_cache(pod: Object) -> Placed:
     """Return ``pod`` as caches keep it."""
     return msgspec.json.decode(msgspec.json.encode(pod), type=Placed)
 

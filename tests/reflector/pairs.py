@@ -3,7 +3,7 @@
 from typing import Any
 
 from apis import keys
-from apis.objects import Key, Kind, Object
+from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
@@ -59,11 +59,17 @@ class World:
         self.told.append((type_, reason, message))
 
 
-def original(kind: Kind, **rest: Any) -> Object:
+def original(kind: Kind, key: Key = HERE, **rest: Any) -> Object:
+    """Return an object of which there is to be a twin."""
+    endpoints = [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]
     bodies: dict[Kind, Object] = {
-        keys.CONFIG_MAP: factories.config_map("foo", "mine", a="1", b="2"),
-        keys.SECRET: factories.secret("foo", "mine", a="eA=="),
-        keys.SERVICE: factories.service("foo", "mine"),
-        keys.INGRESS: factories.ingress("foo", "mine"),
+        keys.CONFIG_MAP: factories.config_map(*key, a="1", b="2"),
+        keys.SECRET: factories.secret(*key, a="eA=="),
+        keys.SERVICE: factories.service(*key),
+        keys.INGRESS: factories.ingress(*key),
+        keys.ENDPOINT_SLICE: named(
+            keys.ENDPOINT_SLICE, key, addressType="IPv4", endpoints=endpoints, ports=[]
+        ),
+        keys.PERSISTENT_VOLUME_CLAIM: factories.claim(*key, node="milan"),
     }
     return {**bodies[kind], **rest}

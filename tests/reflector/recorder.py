@@ -19,7 +19,6 @@ class Recorder:
         self._server, self._address = server, urlsplit(server.server)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection to its end."""
         there, back = await asyncio.open_connection(
             self._address.hostname, self._address.port, ssl=self._server.tls
         )
@@ -39,7 +38,6 @@ class Recorder:
             done.set()
 
     async def end(self) -> None:
-        """End all connections."""
         for writer, done in list(self._open.items()):
             writer.transport.abort()
             await done.wait()

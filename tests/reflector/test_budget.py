@@ -167,7 +167,7 @@ async def test_events_about_many_objects_come_at_fifty_a_second_after_a_burst() 
 class Everything(Seen):
     """A look at a namespace in which there is a pod of each name."""
 
-    def asked(self, key: Key) -> Any:
+    def recent(self, key: Key) -> Any:
         return lived({"metadata": {"name": key.name, "namespace": key.namespace, "uid": "here"}})
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import random
 import secrets as random_
 from collections.abc import Awaitable, Callable
@@ -20,9 +19,12 @@ from reflector.kinds.table import KIND_REFLECTIONS
 from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.fakes import FakeCluster
+from tests.kube.running import until_so
 from tests.reflector import recorder
-from tests.reflector.mapped import IDENTITY, MAP, eventually, namespace_map, tell
+from tests.reflector.mapped import IDENTITY, MAP, tell
+from tests.world import existing, offload
 
 NAMESPACES = [f"ns-{number}" for number in range(50)]
 OFFLOADED = NAMESPACES[:10]
@@ -33,7 +35,7 @@ PROTECTED = (
     "helm.sh/release.v1",
 )
 CHURN = 1000
-CHURN_ON_SERVERS = int(os.environ.get("PYLIQO_TEST_CHURN", "100"))
+CHURN_ON_SERVERS = size_of("PYLIQO_TEST_CHURN", 100, 1000)
 
 
 class Wire(FakeCluster):
@@ -67,7 +69,7 @@ def _mark(namespace: str, number: int) -> str:
     return base64.b64encode(f"canary-{namespace}-{number}-".ljust(30, ".").encode()).decode()
 
 
-def secret(namespace: str, number: int) -> Object:
+def canary_secret(namespace: str, number: int) -> Object:
     made = factories.secret(namespace, f"secret-{number}", value=canary(namespace, number))
     if number < len(PROTECTED):
         made["type"] = PROTECTED[number]
@@ -75,36 +77,30 @@ def secret(namespace: str, number: int) -> Object:
     return made
 
 
-def pod(namespace: str) -> Object:
+def pod_with_secrets(namespace: str) -> Object:
     """Return an offloaded pod that mentions three Secrets, the protected first one among them."""
     volumes = [{"secret": {"secretName": f"secret-{number}"}} for number in (0, 4, 5)]
     spec = {"nodeName": "milan", "volumes": volumes, "containers": []}
     return factories.pod(namespace, "web", spec=spec)
 
 
-async def home() -> FakeCluster:
+async def home_with_canaries() -> FakeCluster:
     cluster = FakeCluster()
     labels = {keys.REMOTE_CLUSTER_ID: "milan"}
     await cluster.create(keys.NODE, named(keys.NODE, Key("", "milan"), metadata={"labels": labels}))
-    await cluster.create(keys.NAMESPACE_MAP, namespace_map())
+    await cluster.create(keys.NAMESPACE_MAP, factories.namespace_map(MAP))
     for namespace in NAMESPACES:
         await cluster.create(keys.NAMESPACE_OFFLOADING, factories.offloading(namespace))
-        await cluster.create(keys.POD, pod(namespace))
+        await cluster.create(keys.POD, pod_with_secrets(namespace))
         for number in range(SECRETS):
-            await cluster.create(keys.SECRET, secret(namespace, number))
+            await cluster.create(keys.SECRET, canary_secret(namespace, number))
     return cluster
 
 
-async def offload(cluster: FakeCluster, names: list[str], run: str) -> None:
-    twins = {name: f"{name}-{run}" for name in names}
-    current = {
-        local: {"remoteNamespace": remote, "phase": "Accepted"} for local, remote in twins.items()
-    }
-    found = await cluster.get(keys.NAMESPACE_MAP, MAP)
-    assert found
-    old = {name: None for name in found["spec"].get("desiredMapping", {}) if name not in twins}
-    await cluster.patch(keys.NAMESPACE_MAP, MAP, {"spec": {"desiredMapping": {**old, **twins}}})
-    await cluster.patch_status(keys.NAMESPACE_MAP, MAP, {"currentMapping": {**old, **current}})
+async def offload_only(cluster: FakeCluster, names: list[str], run: str) -> None:
+    found = await existing(cluster, keys.NAMESPACE_MAP, MAP)
+    old = dict.fromkeys(found["spec"].get("desiredMapping", {}))
+    await offload(cluster, MAP, {**old, **{name: f"{name}-{run}" for name in names}})
 
 
 async def churn(cluster: FakeCluster, run: str, times: int) -> None:
@@ -115,7 +111,7 @@ async def churn(cluster: FakeCluster, run: str, times: int) -> None:
         changes = {"data": {"value": canary(namespace, number, version)}}
         await cluster.patch(keys.SECRET, Key(namespace, f"secret-{number}"), changes)
         if version % (times // 4) == 0:
-            await offload(cluster, OFFLOADED[: 9 + version * 4 // times % 2], run)
+            await offload_only(cluster, OFFLOADED[: 9 + version * 4 // times % 2], run)
             await asyncio.sleep(0)
 
 
@@ -151,11 +147,11 @@ async def play(rome: FakeCluster, provider: Cluster, policy: Policy, run: str, t
     reflecting = ReflectedNamespaces(IDENTITY, loops, rome, provider)
     running = asyncio.create_task(reflecting.run())
     try:
-        await offload(rome, OFFLOADED, run)
-        await eventually(reached(provider, entitled(entitled_by), run))
+        await offload_only(rome, OFFLOADED, run)
+        await until_so(reached(provider, entitled(entitled_by), run))
         await churn(rome, run, times)
-        await offload(rome, OFFLOADED, run)
-        await eventually(reached(provider, entitled(entitled_by), run))
+        await offload_only(rome, OFFLOADED, run)
+        await until_so(reached(provider, entitled(entitled_by), run))
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -173,7 +169,7 @@ def check(sent: str, policy: Policy) -> None:
 @pytest.mark.parametrize("policy", [Policy.DENY_LIST, Policy.REFERENCED])
 @pytest.mark.parametrize("said_by", ["installation", "namespaces"])
 async def test_only_entitled_canaries_are_sent(policy: Policy, said_by: str) -> None:
-    rome, wire = await home(), Wire()
+    rome, wire = await home_with_canaries(), Wire()
     other = {Policy.DENY_LIST: Policy.REFERENCED, Policy.REFERENCED: Policy.DENY_LIST}
     chosen = policy if said_by == "installation" else other[policy]
     if said_by == "namespaces":
@@ -202,7 +198,7 @@ async def test_only_entitled_canaries_are_on_the_wire(
         recorder.recording(plane.kubeconfig) as (through, sent),
         client.connect(through, user_agent="pyliqo-canaries") as provider,
     ):
-        await play(await home(), provider, policy, run, CHURN_ON_SERVERS)
+        await play(await home_with_canaries(), provider, policy, run, CHURN_ON_SERVERS)
 
     text = sent.decode(errors="replace")
     assert text.count("PATCH ") >= len(entitled(policy)), "the wire is recorded"

@@ -26,7 +26,7 @@ KINDS: Final = {kind.kind: kind for kind in FIELDS}
 
 
 def test_the_table_of_the_docs_is_the_one_that_is_made() -> None:
-    assert chapter.written(CHAPTER.read_text()) == CHAPTER.read_text()
+    assert chapter.written_reflection(CHAPTER.read_text()) == CHAPTER.read_text()
 
 
 def test_each_kind_of_the_table_has_a_forge() -> None:

@@ -14,6 +14,7 @@ from reflector.kinds.contract import ReflectionContext
 from reflector.reflection import Reflection, ReflectionClients
 from tests.fakes import FakeCluster
 from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, World, forge_of, original
+from tests.world import existing
 
 Deed = Callable[[FakeCluster, Kind, Object], Awaitable[object]]
 
@@ -26,18 +27,18 @@ class End(Enum):
     LEFT = "it is theirs now: left alone, and told"
 
 
-def patch(changes: Object) -> Deed:
+def patch_twin(changes: Object) -> Deed:
     return lambda cluster, kind, _: cluster.patch(kind, THERE, changes)
 
 
 def relabel(**labels: str | None) -> Deed:
-    return patch(
+    return patch_twin(
         {"metadata": {"labels": {f"offloading.liqo.io/{k}": v for k, v in labels.items()}}}
     )
 
 
 def annotate(name: str, value: str | None) -> Deed:
-    return patch({"metadata": {"annotations": {name: value}}})
+    return patch_twin({"metadata": {"annotations": {name: value}}})
 
 
 async def edit(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
@@ -45,29 +46,29 @@ async def edit(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
     await cluster.patch(kind, THERE, {field: dict.fromkeys(twin[field])})
 
 
-async def delete(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
+async def delete_twin(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
     await cluster.delete(kind, THERE, uid=objects.uid(twin))
 
 
 async def replace(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
-    await delete(cluster, kind, twin)
+    await delete_twin(cluster, kind, twin)
     await cluster.create(kind, named(kind, THERE, data={"theirs": "dGhlaXJz"}))
 
 
 async def replace_for_another(cluster: FakeCluster, kind: Kind, twin: Object) -> None:
-    await delete(cluster, kind, twin)
+    await delete_twin(cluster, kind, twin)
     labels = {keys.ORIGIN: "naples", keys.DESTINATION: "milan"}
     await cluster.create(kind, named(kind, THERE, metadata={"labels": labels}))
 
 
 DEEDS: dict[str, tuple[Deed, End]] = {
     "empties it": (edit, End.RESTORED),
-    "deletes it": (delete, End.RESTORED),
+    "deletes it": (delete_twin, End.RESTORED),
     "takes what was sent for older": (annotate(keys.APPLIED, "0"), End.RESTORED),
     "takes the digest away": (annotate(keys.APPLIED, None), End.RESTORED),
-    "adds a label": (patch({"metadata": {"labels": {"theirs": "1"}}}), End.KEPT),
+    "adds a label": (patch_twin({"metadata": {"labels": {"theirs": "1"}}}), End.KEPT),
     "adds an annotation": (annotate("theirs", "1"), End.KEPT),
-    "adds a finalizer": (patch({"metadata": {"finalizers": ["x.io/y"]}}), End.KEPT),
+    "adds a finalizer": (patch_twin({"metadata": {"finalizers": ["x.io/y"]}}), End.KEPT),
     "gives it to another consumer": (relabel(origin="naples"), End.LEFT),
     "replaces it by their own": (replace, End.LEFT),
     "replaces it by another consumer's": (replace_for_another, End.LEFT),
@@ -81,8 +82,7 @@ async def test_what_an_admin_does_to_a_twin(deed: Deed, end: End, kind: Kind) ->
     local = await world.home.create(kind, original(kind))
     reflection = world.reflection(kind)
     await reflection.reconcile(HERE)
-    twin = await world.foreign.get(kind, THERE)
-    assert twin
+    twin = await existing(world.foreign, kind, THERE)
     await deed(world.foreign, kind, twin)
     theirs = await world.foreign.get(kind, THERE)
     writes = world.writes()
@@ -106,21 +106,16 @@ async def test_when_the_obstacle_goes_the_twin_is_there_and_the_author_is_told(d
     await world.home.create(kind, original(kind))
     reflection = world.reflection(kind)
     await reflection.reconcile(HERE)
-    twin = await world.foreign.get(kind, THERE)
-    assert twin
+    twin = await existing(world.foreign, kind, THERE)
     await deed(world.foreign, kind, twin)
     assert await reflection.reconcile(HERE) is not None
-    theirs = await world.foreign.get(kind, THERE)
-    assert theirs
+    theirs = await existing(world.foreign, kind, THERE)
 
-    await delete(world.foreign, kind, theirs)
+    await delete_twin(world.foreign, kind, theirs)
     assert await reflection.reconcile(HERE) is None
 
     assert content(await world.foreign.get(kind, THERE)) == content(twin)
-    assert world.reasons() == [
-        ("Warning", "FailedReflection"),
-        ("Normal", "SuccessfulReflection"),
-    ]
+    assert world.reasons() == [("Warning", "FailedReflection"), ("Normal", "SuccessfulReflection")]
 
 
 def content(obj: Object | None) -> Object:
@@ -148,6 +143,5 @@ async def test_a_namesake_made_in_the_same_moment_is_not_overwritten() -> None:
 
     assert await reflection.reconcile(HERE) is not None
 
-    found = await world.foreign.get(kind, THERE)
-    assert found
+    found = await existing(world.foreign, kind, THERE)
     assert found["data"] == {"a": "dGhlaXJz"}

@@ -25,9 +25,10 @@ from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kubelet.doom import Doom, KilledError
-from tests.reflector.looks import lived, node
+from tests.reflector import pairs
+from tests.reflector.looks import listed_node, lived
 from tests.reflector.pairs import HERE, PAIR
-from tests.reflector.test_custom import ROUTE
+from tests.reflector.test_forge import ROUTE
 
 NOW: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 ROUNDS: Final = 8
@@ -41,21 +42,6 @@ ALL: Final = {
 }
 
 
-def claim() -> Object:
-    annotations = {
-        keys.SELECTED_NODE: "milan",
-        keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER,
-    }
-    spec = {
-        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return named(
-        keys.PERSISTENT_VOLUME_CLAIM, HERE, metadata={"annotations": annotations}, spec=spec
-    )
-
-
 def event() -> Object:
     where = Key(PAIR.remote_namespace, HERE.name)
     involved = {"kind": "ConfigMap", "namespace": where.namespace, "name": "about"}
@@ -63,21 +49,9 @@ def event() -> Object:
     return named(keys.EVENT, where, **body)
 
 
-def original(kind: Kind) -> Object:
-    """Return an object of which there is to be a twin."""
-    made = {
-        keys.CONFIG_MAP: factories.config_map(*HERE, a="1"),
-        keys.SECRET: factories.secret(*HERE, a="eA=="),
-        keys.SERVICE: factories.service(*HERE),
-        keys.INGRESS: factories.ingress(*HERE),
-        keys.ENDPOINT_SLICE: named(
-            keys.ENDPOINT_SLICE, HERE, addressType="IPv4", endpoints=[{"addresses": ["10.0.0.1"]}]
-        ),
-        keys.PERSISTENT_VOLUME_CLAIM: claim(),
-        keys.EVENT: event(),
-        ROUTE: named(ROUTE, HERE, spec={"hostnames": ["a.example"]}),
-    }
-    return made[kind]
+def original_to_crash(kind: Kind) -> Object:
+    made = {keys.EVENT: event(), ROUTE: named(ROUTE, HERE, spec={"hostnames": ["a.example"]})}
+    return made.get(kind) or pairs.original(kind)
 
 
 class Around:
@@ -88,10 +62,10 @@ class Around:
 
     def get(self, kind: Kind, key: Key) -> Any:
         if kind == keys.NODE:
-            return node(key.name, PAIR.destination)
+            return listed_node(key.name, PAIR.destination)
         return self._home.everything().get((kind, key))
 
-    def asked(self, key: Key) -> Any:
+    def recent(self, key: Key) -> Any:
         found = self.get(keys.POD, key)
         return lived(found) if found else None
 
@@ -146,10 +120,9 @@ class Life:
 
     @property
     def key(self) -> Key:
-        return objects.key_of(original(self.forge.row.kind))
+        return objects.key_of(original_to_crash(self.forge.row.kind))
 
     async def settle(self) -> None:
-        """Let everybody work until nothing changes any more, and note what there is then."""
         for _ in range(ROUNDS):
             before = await self.state()
             is_disturbed = await self._turn()
@@ -221,11 +194,11 @@ def _lasting(found: Object) -> Object:
     return {**found, "metadata": metadata}
 
 
-async def lives(life: Life) -> list[str]:
+async def states_of(life: Life) -> list[str]:
     """Create, change, drift, lose, skip and delete; return what there was after each step."""
     kind, twin = life.forge.row.kind, life.reflection.twin_of(life.key)
     await life.home.create(keys.CONFIG_MAP, factories.config_map(HERE.namespace, "about"))
-    await life.originals.create(kind, original(kind))
+    await life.originals.create(kind, original_to_crash(kind))
     await life.settle()
     await life.change(life.originals, life.key, CHANGES.get(kind, LABELLED))
     if life.forge.row.is_outward:
@@ -253,22 +226,22 @@ async def test_killed_at_whatever_call_it_ends_the_same_with_as_many_writes(
     forge: KindReflection,
 ) -> None:
     whole = Doom()
-    undisturbed = await lives(Life(forge, whole))
+    undisturbed = await states_of(Life(forge, whole))
     assert whole.calls > 1
 
     for at in range(whole.calls):
         for is_after in (False, True):
-            lived = await lives(Life(forge, Doom(at, is_after=is_after)))
+            lived = await states_of(Life(forge, Doom(at, is_after=is_after)))
             side = "after" if is_after else "before"
             assert lived == undisturbed, f"killed {side} call {at} of {whole.calls}"
 
 
 @pytest.mark.parametrize("forge", ALL.values(), ids=lambda forge: forge.row.name)
 async def test_refused_every_second_write_it_ends_the_same(forge: KindReflection) -> None:
-    undisturbed = await lives(Life(forge, Doom()))
+    undisturbed = await states_of(Life(forge, Doom()))
     life = Life(forge, Doom())
     contested = Contested(life.twins)
     life.begin(cast("Cluster", contested))
 
-    assert await lives(life) == undisturbed
+    assert await states_of(life) == undisturbed
     assert contested.refused > 1

@@ -6,7 +6,6 @@ Source: docs/parity.md F-12, F-14.
 
 import asyncio
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,15 +25,16 @@ from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import conftest, factories
-from tests.kube.running import running
-from tests.reflector.test_floods import offloaded
+from tests.conftest import size_of
+from tests.kube.running import running, until
+from tests.reflector.mapped import offloaded_pairs
 
 pytestmark = pytest.mark.cluster
 
 CLAIM: Final = keys.PERSISTENT_VOLUME_CLAIM
 WITHIN_S: Final = 240
-HELD_S: Final = float(os.environ.get("PYLIQO_TEST_HELD_S", "20"))
-"""How long twins stay then; 60 is what the reflector uses."""
+HELD_S: Final = size_of("PYLIQO_TEST_HELD_S", 20.0, 60.0)
+"""How long twins stay then."""
 REFUSED_S: Final = 3.0
 SLOWLY: Final = 12
 VERSIONS: Final = 300
@@ -43,7 +43,7 @@ the reflector saw last is a version that the restored etcd does not have yet."""
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+def provider_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with controlplane.start(tmp_path_factory.mktemp("milan")) as plane:
         yield plane
 
@@ -56,11 +56,14 @@ class Reflected:
         self.twin = f"{stem}-remote"
 
     async def create(self, name: str) -> None:
-        """Create a ConfigMap at home."""
         await self.home.create(keys.CONFIG_MAP, factories.config_map(self.stem, name, told="a"))
 
     async def change(self, name: str, told: str) -> None:
         await self.home.patch(keys.CONFIG_MAP, Key(self.stem, name), {"data": {"told": told}})
+
+    async def spoil(self, name: str) -> None:
+        """Have a twin say something else; the reflector puts it right if its watch is open."""
+        await self._seen.patch(keys.CONFIG_MAP, Key(self.twin, name), {"data": {"told": "odd"}})
 
     async def write(self, times: int) -> None:
         """Let the provider have so many versions more, of an object that is no twin."""
@@ -88,14 +91,14 @@ async def _write(cluster: ClusterClient, noise: Key, times: int) -> None:
 
 
 @pytest.fixture
-async def reflected(plane: Plane, crds: None, provider: Plane) -> AsyncIterator[Reflected]:
+async def reflected(plane: Plane, crds: None, provider_etcd: Plane) -> AsyncIterator[Reflected]:
     stem = f"test-{secrets.token_hex(4)}"
     async with (
         client.connect(plane.kubeconfig, user_agent="tests") as home,
-        client.connect(provider.kubeconfig, user_agent="tests") as seen,
-        client.connect(provider.kubeconfig, user_agent="pyliqo-reflector") as foreign,
+        client.connect(provider_etcd.kubeconfig, user_agent="tests") as seen,
+        client.connect(provider_etcd.kubeconfig, user_agent="pyliqo-reflector") as foreign,
     ):
-        identity = await offloaded(home, stem)
+        identity = await offloaded_pairs(home, stem, "loud", "quiet")
         made = Reflected(home, seen, stem)
         await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
         loops = [
@@ -119,23 +122,23 @@ async def refuses(provider: Plane, namespace: str) -> None:
 
 @pytest.mark.parametrize("trouble", ["stalled", "full"])
 async def test_what_changes_while_an_etcd_takes_no_writes_comes_after(
-    provider: Plane, reflected: Reflected, trouble: str
+    provider_etcd: Plane, reflected: Reflected, trouble: str
 ) -> None:
     before = await reflected.look("before")
-    with provider.stalled() if trouble == "stalled" else provider.full():
+    with provider_etcd.stalled() if trouble == "stalled" else provider_etcd.full():
         await reflected.create("meanwhile")
         await reflected.change("before", "b")
-        await refuses(provider, reflected.twin)
+        await refuses(provider_etcd, reflected.twin)
 
     await reflected.says("meanwhile", "a")
     after = await reflected.says("before", "b")
     assert objects.uid(after) == objects.uid(before)
 
 
-async def test_on_a_slow_disk_all_goes_on(provider: Plane, reflected: Reflected) -> None:
+async def test_on_a_slow_disk_all_goes_on(provider_etcd: Plane, reflected: Reflected) -> None:
     before = await reflected.look("before")
     names = [f"slow-{number}" for number in range(SLOWLY)]
-    with provider.slow():
+    with provider_etcd.slow():
         await asyncio.gather(*map(reflected.create, names), reflected.change("before", "b"))
         for name in names:
             await reflected.says(name, "a")
@@ -145,17 +148,19 @@ async def test_on_a_slow_disk_all_goes_on(provider: Plane, reflected: Reflected)
 
 
 async def test_a_provider_that_is_restored_from_yesterday_gets_what_it_lacks(
-    provider: Plane, reflected: Reflected, tmp_path: Path
+    provider_etcd: Plane, reflected: Reflected, tmp_path: Path
 ) -> None:
     home_before = await _all(reflected.home, reflected.stem)
-    provider.save(tmp_path / "saved")
+    provider_etcd.save(tmp_path / "saved")
     await reflected.create("later")
+    await reflected.says("later", "a")
+    await reflected.spoil("later")
     await reflected.says("later", "a")
     await reflected.write(VERSIONS)
     await reflected.change("before", "b")
     await reflected.says("before", "b")
 
-    provider.restore(tmp_path / "saved")
+    provider_etcd.restore(tmp_path / "saved")
 
     await reflected.says("later", "a")
     await reflected.says("before", "b")
@@ -179,7 +184,7 @@ def yesterday(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_while(
-    yesterday: Plane, provider: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    yesterday: Plane, provider_etcd: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.breaker.HOLD_S", HELD_S)
     await conftest.install_crds(yesterday.kubeconfig)
@@ -195,13 +200,13 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
 
     async with (
         client.connect(yesterday.kubeconfig, user_agent="tests") as home,
-        client.connect(provider.kubeconfig, user_agent="tests") as seen,
-        client.connect(provider.kubeconfig, user_agent="pyliqo-reflector") as foreign,
+        client.connect(provider_etcd.kubeconfig, user_agent="tests") as seen,
+        client.connect(provider_etcd.kubeconfig, user_agent="pyliqo-reflector") as foreign,
     ):
-        identity = await offloaded(home, stem)
+        identity = await offloaded_pairs(home, stem, "loud", "quiet")
         made = Reflected(home, seen, stem)
         await seen.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.twin)))
-        await home.create(keys.NODE, virtual_node())
+        await home.create(keys.NODE, factories.virtual_node())
         rules = Rules(settings=RemoteObjectOptions(enable_storage=True))
         loops = [
             KindController(KIND_REFLECTIONS[row], rules, lambda *_: None, 3, warn=warn)
@@ -212,7 +217,7 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
             async with client.connect(yesterday.kubeconfig, user_agent="tests") as again:
                 await _write(again, Key("default", "noise"), VERSIONS)
                 for name in claims:
-                    await again.create(CLAIM, claim(stem, name))
+                    await again.create(CLAIM, factories.claim(stem, name, node="milan"))
                 for name in names:
                     await again.create(keys.CONFIG_MAP, factories.config_map(stem, name, told="a"))
             for kind, wanted in kinds.items():
@@ -220,9 +225,7 @@ async def test_a_home_that_is_restored_from_yesterday_takes_no_twin_along_for_a_
 
             yesterday.restore(tmp_path / "saved")
 
-            async with asyncio.timeout(WITHIN_S):
-                while warned.keys() != kinds.keys():  # noqa: ASYNC110  # what is told comes by a call
-                    await asyncio.sleep(0.05)
+            await until(lambda: warned.keys() == kinds.keys())
             for kind, wanted in kinds.items():
                 await _until(seen, made.twin, kind, lambda have, wanted=wanted: not have >= wanted)  # type: ignore[misc]
                 lasted_s = time.monotonic() - warned[kind]
@@ -239,19 +242,3 @@ async def _until(
     async with asyncio.timeout(WITHIN_S):
         while not holds(set(await _all(cluster, namespace, kind))):  # noqa: ASYNC110  # it restarts
             await asyncio.sleep(0.2)
-
-
-def virtual_node() -> Object:
-    labels = {keys.REMOTE_CLUSTER_ID: "milan", keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
-    return factories.node("milan", metadata={"labels": labels})
-
-
-def claim(namespace: str, name: str) -> Object:
-    """Return a claim whose first pod goes to milan."""
-    asked = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: "milan"}
-    spec = {
-        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    return named(CLAIM, Key(namespace, name), metadata={"annotations": asked}, spec=spec)

@@ -22,6 +22,7 @@ from tests.reflector.looks import Seen, lived
 PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 META = {"name": "web", "namespace": "foo", "uid": "at-home"}
 POD = lived({"metadata": META, "spec": {}})
+ELSEWHERE = {"kind": "Pod", "namespace": "kube-system"}
 
 
 def told(kind: str = "Pod", name: str = "web", **rest: Any) -> Object:
@@ -39,7 +40,7 @@ def told(kind: str = "Pod", name: str = "web", **rest: Any) -> Object:
     return named(keys.EVENT, Key("foo-rome", "web.1"), **{**body, **rest})
 
 
-def context(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> ReflectionContext:
+def events_context(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> ReflectionContext:
     root = factories.config_map("foo", keys.ROOT_CA_CONFIG_MAP)
     config = factories.config_map("foo", "settings")
     root["metadata"]["uid"] = config["metadata"]["uid"] = "1"
@@ -47,26 +48,31 @@ def context(policy: Policy = Policy.RELEVANT, pod: Lived = POD) -> ReflectionCon
 
 
 @pytest.mark.parametrize(
-    ("remote", "comes"),
+    ("remote", "comes", "asked"),
     [
-        (told(), True),
-        (told("ShadowPod"), True),
-        (told("ConfigMap", "settings", type="Normal"), True),
-        (told("ConfigMap", "kube-root-ca.crt.rome"), True),
-        (told(name="other"), False),
-        (told("Node"), False),
-        (told(involvedObject={"kind": "Pod", "name": "web", "namespace": "kube-system"}), False),
-        (told(metadata={"annotations": {keys.SKIP_REFLECTION: "true"}}), False),
-        (told(involvedObject={}), False),
+        (told(), True, "web"),
+        (told("ShadowPod"), True, "web"),
+        (told("ConfigMap", "settings", type="Normal"), True, ""),
+        (told("ConfigMap", "kube-root-ca.crt.rome"), True, ""),
+        (told(name="other"), False, "other"),
+        (told("Node"), False, ""),
+        (told(involvedObject={**ELSEWHERE, "name": "web"}), False, ""),
+        (told(metadata={"annotations": {keys.SKIP_REFLECTION: "true"}}), False, ""),
+        (told(involvedObject={}), False, ""),
     ],
 )
-def test_only_what_concerns_an_object_of_home_comes(*, remote: Object, comes: bool) -> None:
+def test_only_what_concerns_an_object_of_home_comes_and_pods_alone_are_asked_for(
+    *, remote: Object, comes: bool, asked: str
+) -> None:
     remote["metadata"].setdefault("name", "web.1")
+    read = events.EVENT_REFLECTION.rate_limited_read
 
-    assert (events.event_stays(remote, context()) is None) is comes
+    assert (events.event_stays(remote, events_context()) is None) is comes
+    assert read
+    assert read.about(remote, events_context()) == (Key("foo", asked) if asked else None)
 
 
-def pod(ready: str = "", phase: str = "Running", of: str = "over-there") -> Lived:
+def lived_pod(ready: str = "", phase: str = "Running", of: str = "over-there") -> Lived:
     """Return the pod at home, which began at 12:00:00 and is Ready since then."""
     noted = {"annotations": {keys.REMOTE_POD: f"{of} 0"}} if of else {}
     condition = {"type": "Ready", "status": "True" if ready else "False"}
@@ -83,25 +89,25 @@ def normal(at: str, reason: str = "Pulled", **rest: Any) -> Object:
 @pytest.mark.parametrize(
     ("remote", "local", "comes"),
     [
-        (normal("12:00:05"), pod("12:00:09"), False),
-        (normal("12:00:05"), pod("12:00:11"), True),
-        (normal("12:00:05"), pod(), True),
-        (normal("12:00:05"), pod(phase="Pending"), True),
-        (normal("12:00:05"), pod("12:00:09", of=""), False),
-        (normal("12:00:40", "Killing"), pod("12:00:09"), True),
-        (normal("12:00:40", "Created"), pod("12:00:09"), True),
-        (normal("12:00:05"), pod("12:00:09", phase="Succeeded"), True),
-        (normal("12:00:40", "Killing"), pod("12:00:09", of="another"), False),
-        (normal("then"), pod("12:00:09"), False),
-        (told(type="Normal", lastTimestamp=7, reason=None), pod("12:00:09"), False),
+        (normal("12:00:05"), lived_pod("12:00:09"), False),
+        (normal("12:00:05"), lived_pod("12:00:11"), True),
+        (normal("12:00:05"), lived_pod(), True),
+        (normal("12:00:05"), lived_pod(phase="Pending"), True),
+        (normal("12:00:05"), lived_pod("12:00:09", of=""), False),
+        (normal("12:00:40", "Killing"), lived_pod("12:00:09"), True),
+        (normal("12:00:40", "Created"), lived_pod("12:00:09"), True),
+        (normal("12:00:05"), lived_pod("12:00:09", phase="Succeeded"), True),
+        (normal("12:00:40", "Killing"), lived_pod("12:00:09", of="another"), False),
+        (normal("then"), lived_pod("12:00:09"), False),
+        (told(type="Normal", lastTimestamp=7, reason=None), lived_pod("12:00:09"), False),
     ],
 )
 def test_of_a_pod_that_was_ready_soon_the_start_stays_there_and_nothing_else(
     *, remote: Object, local: Lived, comes: bool
 ) -> None:
-    assert (events.event_stays(remote, context(pod=local)) is None) is comes
-    assert events.event_stays(remote, context(Policy.DENY_LIST, local)) is None
-    assert events.event_stays(remote, context(Policy.ALLOW_LIST, local))
+    assert (events.event_stays(remote, events_context(pod=local)) is None) is comes
+    assert events.event_stays(remote, events_context(Policy.DENY_LIST, local)) is None
+    assert events.event_stays(remote, events_context(Policy.ALLOW_LIST, local))
 
 
 async def test_events_wait_for_their_pod_and_only_what_is_asked_is_read() -> None:
@@ -152,6 +158,23 @@ async def test_many_pods_are_asked_for_together() -> None:
     assert world.reads() == {"get": 25, "list": 1}
 
 
+async def test_a_namespace_is_listed_every_five_seconds_at_most() -> None:
+    server, now = FakeCluster(), [0.0]
+    reader = RateLimitedReader(server, Selection(keys.POD, Lived, "foo"), lambda: now[0])
+
+    async def ask(number: int) -> list[float]:
+        """Return in how many seconds to try again, for so many pods."""
+        return [await reader.ask(Key("foo", f"web-{one}"), now[0]) for one in range(number)]
+
+    assert set(await ask(100)) == {0.0}
+    now[0] = 1.0
+    assert max(await ask(100)) == 4.0
+    assert server.requests["list", "pods"] == 1
+    now[0] = 5.0
+    assert set(await ask(100)) == {0.0}
+    assert server.requests["list", "pods"] == 2
+
+
 READY: Object = {
     "phase": "Running",
     "startTime": "2025-01-31T12:00:00Z",
@@ -169,17 +192,17 @@ class Watched:
         self.again_s: list[float | None] = []
         self._due: dict[Key, float] = {}
         clock = lambda: self.now  # noqa: E731  # a clock
-        asking = events.EVENT_REFLECTION.asking
-        assert asking
-        asked = RateLimitedReader(self.home, Selection(keys.POD, Lived, "foo"), clock)
+        read = events.EVENT_REFLECTION.rate_limited_read
+        assert read
+        reader = RateLimitedReader(self.home, Selection(keys.POD, Lived, "foo"), clock)
         look = Seen()
-        look.asked = asked.get  # type: ignore[method-assign]  # what was asked for
+        look.recent = reader.get  # type: ignore[method-assign]  # what was asked for
         ends = ReflectionClients(
             CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None
         )
         context = ReflectionContext(PAIR, Policy.RELEVANT, lister=look)
         self._reflection = Reflection(events.EVENT_REFLECTION, context, ends)
-        self._reflection.patience = Patience(asking, context, asked, clock)
+        self._reflection.patience = Patience(read, context, reader, clock)
 
     async def happens(self, *reasons: str, name: str = "web") -> None:
         """Let the provider tell so, a second apart, and somebody look at it."""
@@ -197,7 +220,6 @@ class Watched:
         await self.look()
 
     async def look(self) -> None:
-        """Look at what it is time for."""
         for key, due in list(self._due.items()):
             if due <= self.now:
                 del self._due[key]
@@ -216,7 +238,7 @@ class Watched:
 
 
 def test_the_copy_is_on_the_object_at_home() -> None:
-    twin = events.local_event(told(), context())
+    twin = events.local_event(told(), events_context())
 
     assert twin["involvedObject"] == {
         "apiVersion": "v1",
@@ -236,7 +258,7 @@ def test_the_copy_is_on_the_object_at_home() -> None:
 async def test_what_happens_again_is_one_event_at_home_and_one_write_more() -> None:
     home, foreign = FakeCluster(), FakeCluster()
     ends = ReflectionClients(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
-    reflection = Reflection(events.EVENT_REFLECTION, context(), ends)
+    reflection = Reflection(events.EVENT_REFLECTION, events_context(), ends)
     there = Key("foo-rome", "web.1")
     await foreign.create(keys.EVENT, told())
     await reflection.reconcile(there)
@@ -265,7 +287,7 @@ def test_newer_events_say_the_same_in_other_fields() -> None:
         reportingComponent="default-scheduler",
     )
 
-    twin = events.local_event(remote, context())
+    twin = events.local_event(remote, events_context())
 
     assert (twin["count"], twin["firstTimestamp"]) == (4, "2025-01-31T12:00:00Z")
     assert twin["lastTimestamp"] == "2025-01-31T12:02:00Z"
@@ -274,7 +296,7 @@ def test_newer_events_say_the_same_in_other_fields() -> None:
 
 def test_texts_of_the_provider_are_clamped() -> None:
     twin = events.local_event(
-        told(message="x" * 100_000, reason="y" * 1000, type="Fatal"), context()
+        told(message="x" * 100_000, reason="y" * 1000, type="Fatal"), events_context()
     )
 
     assert (len(twin["message"]), len(twin["reason"])) == (1024, 128)
@@ -291,7 +313,7 @@ def test_texts_of_the_provider_are_escaped_and_its_numbers_have_a_range() -> Non
     remote["involvedObject"]["fieldPath"] = path + odd
     shown = "a\\u001b[2Jb\\u202ec"
 
-    twin = events.local_event(remote, context())
+    twin = events.local_event(remote, events_context())
 
     assert {twin[name] for name in ("reason", "message", "action")} == {shown}
     assert twin["source"]["component"] == shown
@@ -305,7 +327,7 @@ def test_what_is_no_text_is_left_out() -> None:
     remote = told(reason=["a"], message={"b": 1}, source={"component": 7})
     remote["involvedObject"]["fieldPath"] = 7
 
-    twin = events.local_event(remote, context())
+    twin = events.local_event(remote, events_context())
 
     assert {"reason", "message"}.isdisjoint(twin)
     assert twin["source"]["component"] == "milan"

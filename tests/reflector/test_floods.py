@@ -1,7 +1,6 @@
 """What a provider makes without end costs a bounded number of requests at home. Source: B7."""
 
 import asyncio
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -16,51 +15,31 @@ from kube.client import ClusterClient
 from kube.cluster import Selection
 from kube.ratelimit import BURST, PER_SECOND
 from reflector.kinds import configuration, events
-from reflector.namespaces import KindController, ReflectedNamespaces, ReflectorIdentity, Rules
+from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
+from tests.reflector.mapped import offloaded_pairs
 
 pytestmark = pytest.mark.cluster
 
-EVENTS: Final = int(os.environ.get("PYLIQO_TEST_EVENTS", "300"))
+EVENTS: Final = size_of("PYLIQO_TEST_EVENTS", 300, 5000)
 ORDINARY: Final = min(EVENTS // 30, 1000)
 AT_ONCE: Final = 20
 WITHIN_S: Final = 300
 HOME: Final = "pyliqo-flooded-home"
 
 
-def told(namespace: str, about: str, name: str) -> Object:
+def event_about(namespace: str, about: str, name: str) -> Object:
     involved = {"apiVersion": "v1", "kind": "ConfigMap", "name": about, "namespace": namespace}
-    body = {
-        "involvedObject": involved,
-        "type": "Warning",
-        "reason": "Flood",
-        "message": "x" * 900,
-    }
+    body = {"involvedObject": involved, "type": "Warning", "reason": "Flood", "message": "x" * 900}
     return named(keys.EVENT, Key(namespace, name), **body)
-
-
-async def offloaded(server: ClusterClient, stem: str) -> ReflectorIdentity:
-    """Let ``<stem>`` be offloaded to ``<stem>-remote``, with two ConfigMaps."""
-    tenant, remote = f"{stem}-tenant", f"{stem}-remote"
-    for name in (stem, tenant, remote):
-        await server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-    await server.create(keys.NAMESPACE_OFFLOADING, factories.offloading(stem))
-    for name in ("loud", "quiet"):
-        await server.create(keys.CONFIG_MAP, factories.config_map(stem, name))
-    labels = {keys.REMOTE_CLUSTER_ID: "milan", "liqo.io/replication": "true"}
-    where, desired = Key(tenant, "milan"), {"desiredMapping": {stem: remote}}
-    made = named(keys.NAMESPACE_MAP, where, metadata={"labels": labels}, spec=desired)
-    await server.create(keys.NAMESPACE_MAP, made)
-    current = {stem: {"remoteNamespace": remote, "phase": "Accepted"}}
-    await server.patch_status(keys.NAMESPACE_MAP, where, {"currentMapping": current})
-    return ReflectorIdentity("rome", "milan", tenant)
 
 
 def flood(namespace: str) -> Iterator[Object]:
     for number in range(EVENTS):
-        yield told(namespace, "loud", f"loud.{number}")
+        yield event_about(namespace, "loud", f"loud.{number}")
 
 
 async def ordinary(server: ClusterClient, stem: str, run: str, count: int) -> list[float]:
@@ -94,7 +73,7 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
         client.connect(plane.kubeconfig, user_agent=HOME) as home,
         client.connect(plane.kubeconfig, user_agent="pyliqo-flooded-provider") as foreign,
     ):
-        identity = await offloaded(server, stem)
+        identity = await offloaded_pairs(server, stem, "loud", "quiet")
         forges = (events.EVENT_REFLECTION, configuration.CONFIG_MAP_REFLECTION)
         loops = [KindController(forge, Rules(), lambda *_: None, 3) for forge in forges]
         reflecting = ReflectedNamespaces(identity, loops, home, foreign)
@@ -112,7 +91,7 @@ async def test_a_flood_of_events_costs_home_its_share_and_drowns_no_other(
                 ordinary(server, stem, "beside", ORDINARY),
                 asyncio.gather(*map(make, flood(remote))),
             )
-            await server.create(keys.EVENT, told(remote, "quiet", "quiet.0"))
+            await server.create(keys.EVENT, event_about(remote, "quiet", "quiet.0"))
             await _comes(server, stem, "quiet")
             lasted_s = time.monotonic() - began
         finally:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from apis import apply, keys
+from apis import apply, keys, reflection
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace
 from apis.reflection import (
@@ -22,14 +22,12 @@ from kube.untrusted import decode, schemas
 from reflector.kinds import configuration, networking
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
+from tests import factories
 
 PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 SCENE = ReflectionContext(PAIR)
 SIMPLE = [KIND_REFLECTIONS[row] for row in (CONFIG_MAP, SECRET, SERVICE, INGRESS)]
-LABELS = {
-    "offloading.liqo.io/origin": "rome",
-    "offloading.liqo.io/destination": "milan",
-}
+LABELS = {"offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan"}
 
 
 def local(kind: Kind, name: str = "mine", **rest: Any) -> Object:
@@ -84,14 +82,7 @@ def test_config_map() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("origin", "name"),
-    [
-        ("wispy-firefly", "kube-root-ca.crt.wispy"),
-        ("rome", "kube-root-ca.crt.rome"),
-        ("cool-firefly", "kube-root-ca.crt.cool-a"),
-    ],
-)
+@factories.cases("origin, name")
 def test_root_certificates_go_by_another_name(origin: str, name: str) -> None:
     pair = MappedNamespace(origin, "milan", "foo", "foo-rome")
     root = local(keys.CONFIG_MAP, "kube-root-ca.crt", data={"ca.crt": "PEM"})
@@ -174,11 +165,7 @@ def test_service_fields(spec: Object, expected: Object) -> None:
             {"liqo.io/force-remote-node-port": "false"},
             {"port": 80},
         ),
-        (
-            {"port": 80},
-            {"liqo.io/force-remote-node-port": "true"},
-            {"port": 80, "nodePort": 0},
-        ),
+        ({"port": 80}, {"liqo.io/force-remote-node-port": "true"}, {"port": 80, "nodePort": 0}),
         (
             {"name": "h", "port": 1, "targetPort": "x", "protocol": "UDP", "appProtocol": "h2c"},
             {},
@@ -194,15 +181,7 @@ def test_service_ports(port: Object, annotations: dict[str, str], expected: Obje
     assert "status" not in twin
 
 
-@pytest.mark.parametrize(
-    ("type_", "enabled", "class_", "expected"),
-    [
-        ("LoadBalancer", True, "theirs", "theirs"),
-        ("LoadBalancer", False, "theirs", None),
-        ("LoadBalancer", True, "", None),
-        ("ClusterIP", True, "theirs", None),
-    ],
-)
+@factories.cases("type_, enabled, class_, expected")
 def test_load_balancer_class(
     *, type_: str, enabled: bool, class_: str, expected: str | None
 ) -> None:
@@ -213,6 +192,13 @@ def test_load_balancer_class(
     )["spec"]
 
     assert spec.get("loadBalancerClass") == expected
+
+
+@factories.cases("wanted, found, is_fixed")
+def test_a_service_is_headless_for_its_life_unless_it_has_no_address(
+    *, wanted: Object, found: Object, is_fixed: bool
+) -> None:
+    assert networking.is_service_fixed({"spec": wanted}, {"spec": found}) is is_fixed
 
 
 @pytest.mark.parametrize(
@@ -365,3 +351,106 @@ def test_of_a_twin_all_that_was_written_is_read_and_nothing_else(row: ReflectedK
 
 def test_each_kind_of_twin_has_a_shape() -> None:
     assert {row.twin for row in KIND_REFLECTIONS if row.is_outward} <= schemas.SCHEMAS.keys()
+
+
+# Custom resources: all but metadata and status goes, the status comes back.
+
+
+ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+FORGE = configuration.custom_resource(reflection.custom(ROUTE))
+CUSTOM_SCENE = ReflectionContext(MappedNamespace("rome", "milan", "foo", "foo-rome"))
+HERE = Key("foo", "shop")
+
+
+def route(generation: int = 3, **rest: object) -> Object:
+    metadata = {"uid": "1", "generation": generation}
+    return named(ROUTE, HERE, metadata=metadata, **rest)
+
+
+def test_the_twin_has_all_fields_of_the_kind() -> None:
+    twin = FORGE.twin(route(spec={"hostnames": ["a"]}, odd={"b": 1}, status={"c": 1}), CUSTOM_SCENE)
+
+    assert (twin["spec"], twin["odd"]) == ({"hostnames": ["a"]}, {"b": 1})
+    assert "status" not in twin
+    assert twin["kind"] == "HTTPRoute"
+
+
+def test_the_status_comes_back_as_of_the_generation_here() -> None:
+    observed = {"conditions": [{"type": "Accepted", "observedGeneration": 8}]}
+    older = {"conditions": [{"type": "Accepted", "observedGeneration": 7}]}
+    original = route(status={"gone": 1})
+
+    (write,) = FORGE.back(
+        HERE, original, route(8, status={"parents": [observed, older]}), CUSTOM_SCENE
+    )
+
+    assert write.verb == "status"
+    assert write.body["metadata"] == {"uid": "1"}
+    assert write.body["status"] == {
+        "gone": None,
+        "parents": [
+            {"conditions": [{"type": "Accepted", "observedGeneration": 3}]},
+            {"conditions": [{"type": "Accepted", "observedGeneration": 7}]},
+        ],
+    }
+
+
+def test_a_status_that_is_the_same_or_not_there_yet_is_not_written() -> None:
+    same: Object = {"parents": []}
+
+    assert list(FORGE.back(HERE, route(status=same), route(status=same), CUSTOM_SCENE)) == []
+    assert list(FORGE.back(HERE, route(status=same), route(), CUSTOM_SCENE)) == []
+    assert list(FORGE.back(HERE, route(status=same), None, CUSTOM_SCENE)) == []
+    assert list(FORGE.back(HERE, None, None, CUSTOM_SCENE)) == []
+
+
+POD_SELECTOR: Object = {"matchLabels": {"app": "web"}}
+HERE_AND_OUTSIDE = [{"podSelector": POD_SELECTOR}, {"ipBlock": {"cidr": "192.0.2.0/24"}}]
+OF_NAMESPACES = {"podSelector": POD_SELECTOR, "namespaceSelector": {}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "reason"),
+    [
+        (keys.NETWORK_POLICY, {"podSelector": {}, "policyTypes": ["Ingress"]}, ""),
+        (keys.NETWORK_POLICY, {"podSelector": {}, "ingress": [{"from": HERE_AND_OUTSIDE}]}, ""),
+        (
+            keys.NETWORK_POLICY,
+            {"podSelector": {}, "ingress": [{}, {"from": [*HERE_AND_OUTSIDE, OF_NAMESPACES]}]},
+            "its namespaceSelector means namespaces of this cluster",
+        ),
+        (
+            keys.NETWORK_POLICY,
+            {"podSelector": {}, "egress": [{"to": [{"namespaceSelector": POD_SELECTOR}]}]},
+            "its namespaceSelector means namespaces of this cluster",
+        ),
+        (
+            keys.POD_DISRUPTION_BUDGET,
+            {"selector": POD_SELECTOR, "minAvailable": 1, "unhealthyPodEvictionPolicy": "Always"},
+            "",
+        ),
+        (keys.POD_DISRUPTION_BUDGET, {"minAvailable": "50%"}, "percentages go by the scale"),
+        (keys.POD_DISRUPTION_BUDGET, {"maxUnavailable": 1}, "percentages go by the scale"),
+    ],
+)
+def test_a_policy_goes_as_it_is_unless_it_would_be_another_one_there(
+    kind: Kind, spec: dict[str, Any], reason: str
+) -> None:
+    forged = configuration.custom_resource(reflection.custom(kind))
+    original = named(kind, HERE, spec=spec, status={"currentHealthy": 2})
+
+    stay = forged.reason_to_stay(original, CUSTOM_SCENE)
+
+    assert (reason in stay.reason and stay.is_told) if stay else not reason
+    twin = forged.twin(original, CUSTOM_SCENE)
+    assert twin["spec"] == spec
+    assert "status" not in twin
+    there = {**twin, "status": {"currentHealthy": 1}}
+    assert list(forged.back(HERE, original, there, CUSTOM_SCENE)) == []
+
+
+def test_the_right_to_write_a_status_back_is_asked_where_one_comes_back() -> None:
+    budgets = reflection.custom(keys.POD_DISRUPTION_BUDGET)
+
+    assert budgets.rights_here() == {("policy", "poddisruptionbudgets"): reflection.READ}
+    assert ("gateway.networking.k8s.io", "httproutes/status") in FORGE.row.rights_here()

@@ -3,7 +3,6 @@
 Two API servers; of each row an original at home and a twin there. Source: docs/parity.md F-33.
 """
 
-import base64
 import contextlib
 import copy
 import secrets
@@ -23,7 +22,10 @@ from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests import conftest, factories
 from tests.journeys import world
+from tests.reflector import pairs
+from tests.reflector.mapped import offloaded_pairs
 from tests.reflector.test_process import process
+from tests.world import remove
 
 pytestmark = pytest.mark.cluster
 
@@ -156,26 +158,12 @@ DEEDS: dict[str, Deed] = {
 }
 
 
-def original(kind: Kind, namespace: str, name: str) -> Object:
-    """Return the original of a row."""
-    endpoints = [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}}]
-    asked = {keys.STORAGE_PROVISIONERS[0]: keys.STORAGE_PROVISIONER, keys.SELECTED_NODE: MILAN}
-    spec = {
-        "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-    }
-    metadata = {"annotations": asked, "labels": {"app": "store"}}
-    key = Key(namespace, name)
-    made: dict[Kind, Object] = {
-        keys.CONFIG_MAP: factories.config_map(namespace, name, a="1"),
-        keys.SECRET: factories.secret(namespace, name, a="eA=="),
-        keys.SERVICE: factories.service(namespace, name),
-        keys.INGRESS: factories.ingress(namespace, name),
-        SLICE: named(SLICE, key, addressType="IPv4", endpoints=endpoints, ports=[]),
-        CLAIM: named(CLAIM, key, metadata=metadata, spec=spec),
-    }
-    return made[kind]
+def original_for_provider(kind: Kind, namespace: str, name: str) -> Object:
+    if kind == CLAIM:
+        claim = factories.claim(namespace, name, node=MILAN)
+        claim["metadata"]["labels"] = {"app": "store"}
+        return claim
+    return pairs.original(kind, Key(namespace, name))
 
 
 KINDS = (keys.CONFIG_MAP, keys.SECRET, keys.SERVICE, keys.INGRESS, SLICE, CLAIM)
@@ -205,39 +193,17 @@ class Both:
 async def both(plane: Plane, provider: Plane, crds: None) -> AsyncIterator[Both]:
     await conftest.install_crds(provider.kubeconfig)
     stem = f"test-{secrets.token_hex(4)}"
-    pair = MappedNamespace("rome", "milan", f"{stem}-local", f"{stem}-remote")
+    pair = MappedNamespace("rome", "milan", stem, f"{stem}-remote")
     async with (
         client.connect(plane.kubeconfig) as home,
         client.connect(provider.kubeconfig) as there,
     ):
-        for cluster, name in (
-            (home, stem),
-            (home, pair.local_namespace),
-            (there, pair.remote_namespace),
-        ):
-            await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-        await mapped(home, stem, pair, provider.kubeconfig.read_bytes())
-        labels = {keys.REMOTE_CLUSTER_ID: "milan", keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}
-        node = await home.create(keys.NODE, factories.node(MILAN, metadata={"labels": labels}))
-        yield Both(home, there, stem, pair)
-        await home.delete(keys.NODE, Key("", MILAN), uid=objects.uid(node))
-
-
-async def mapped(
-    home: ClusterClient, tenant: str, pair: MappedNamespace, kubeconfig: bytes
-) -> None:
-    """Make what a peering makes: the credentials, and the NamespaceMap."""
-    data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
-    await home.create(keys.SECRET, named(keys.SECRET, Key(tenant, "key"), data=data))
-    labels = {keys.REMOTE_CLUSTER_ID: "milan", keys.REPLICATION: "true"}
-    here, remote = pair.local_namespace, pair.remote_namespace
-    spec = {"desiredMapping": {here: remote}}
-    key = Key(tenant, "milan")
-    made = named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec=spec)
-    await home.create(keys.NAMESPACE_OFFLOADING, factories.offloading(here))
-    await home.create(keys.NAMESPACE_MAP, made)
-    current = {here: {"remoteNamespace": remote, "phase": "Accepted"}}
-    await home.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
+        identity = await offloaded_pairs(
+            home, stem, there=there, kubeconfig=provider.kubeconfig.read_bytes()
+        )
+        await home.create(keys.NODE, factories.virtual_node(MILAN))
+        yield Both(home, there, identity.tenant_namespace, pair)
+        await remove(home, keys.NODE, Key("", MILAN))
 
 
 async def test_admins_of_a_provider_lose_nothing_of_ours_and_block_nothing(
@@ -246,7 +212,7 @@ async def test_admins_of_a_provider_lose_nothing_of_ours_and_block_nothing(
     local = both.pair.local_namespace
     ours = {}
     for kind, name, _ in ROWS:
-        ours[kind, name] = await both.home.create(kind, original(kind, local, name))
+        ours[kind, name] = await both.home.create(kind, original_for_provider(kind, local, name))
     with process(plane, both.tenant, "one", "--enable-storage"):
         twins: dict[tuple[Kind, str], Object] = {}
         for kind in KINDS:
@@ -257,11 +223,11 @@ async def test_admins_of_a_provider_lose_nothing_of_ours_and_block_nothing(
             await deed.do(There(both.there, TWIN_OF.get(kind, kind), twins[kind, name]))
 
         for kind in KINDS:  # new ones come through meanwhile
-            await both.home.create(kind, original(kind, local, "another"))
+            await both.home.create(kind, original_for_provider(kind, local, "another"))
         for kind in KINDS:
             await both.until(TWIN_OF.get(kind, kind), lambda found: is_there(found, "another"))
         for kind, name, deed in ROWS:
-            await ended(both, TWIN_OF.get(kind, kind), twins[kind, name], deed.end)
+            await until_ended(both, TWIN_OF.get(kind, kind), twins[kind, name], deed.end)
         told = {(kind.kind, name) for kind, name, deed in ROWS if deed.end is End.LEFT}
         await world.until(both.home, keys.EVENT, local, lambda seen: warned(seen) >= told)
 
@@ -270,7 +236,7 @@ async def test_admins_of_a_provider_lose_nothing_of_ours_and_block_nothing(
     assert len(ROWS) == 66
 
 
-async def ended(both: Both, kind: Kind, twin: Object, end: End) -> None:
+async def until_ended(both: Both, kind: Kind, twin: Object, end: End) -> None:
     """Wait until what was done to ``twin`` has ended as it should."""
     key = objects.key_of(twin)
 

@@ -5,18 +5,22 @@ from typing import Any, Final
 import pytest
 
 from apis import keys, objects, reflection
-from apis.objects import Key, Object
+from apis.objects import Key, Kind, Object
 from apis.offloading import MappedNamespace
+from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import OUTWARD, AllowedReflection
 from kube.cache import CachedCluster
 from reflector.kinds import configuration, networking
-from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
+from reflector.kinds.contract import KindReflection, Placed, ReflectionContext, RemoteObjectOptions
 from reflector.namespaces import KindController, ReflectedNamespaces, Rules
 from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
-from tests.kube.running import running
-from tests.reflector.mapped import IDENTITY, MAP, eventually, offload, tell, world
+from tests.kube.running import running, until_so
+from tests.reflector.looks import Seen, listed_node, placed_in_cache
+from tests.reflector.mapped import IDENTITY, MAP, both_fakes, tell
+from tests.reflector.pairs import original
+from tests.world import offload
 
 PAIR: Final = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
@@ -146,7 +150,7 @@ async def test_it_is_told_once_and_that_it_is_over() -> None:
         made = Reflection(
             networking.SERVICE_REFLECTION, ReflectionContext(PAIR, offers=offers), ends
         )
-        made.told = before.told if before else made.told
+        made.reporter = before.reporter if before else made.reporter
         return made
 
     await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
@@ -161,9 +165,9 @@ async def test_it_is_told_once_and_that_it_is_over() -> None:
 
 
 async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> None:
-    home, foreign = await world()
+    home, foreign = await both_fakes()
     await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
-    await offload(home, {"foo": "foo-rome"})
+    await offload(home, MAP, {"foo": "foo-rome"})
 
     async def is_of(type_: str) -> bool:
         twin: Any = await foreign.get(keys.SERVICE, Key("foo-rome", "web"))
@@ -175,8 +179,90 @@ async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> Non
 
     loops = [KindController(networking.SERVICE_REFLECTION, Rules(), tell, 2)]
     async with running(ReflectedNamespaces(IDENTITY, loops, home, foreign).run()):
-        await eventually(lambda: is_of("NodePort"))
+        await until_so(lambda: is_of("NodePort"))
         await offer()
-        await eventually(lambda: is_of("ClusterIP"))
+        await until_so(lambda: is_of("ClusterIP"))
         await offer("NodePort")
-        await eventually(lambda: is_of("NodePort"))
+        await until_so(lambda: is_of("NodePort"))
+
+
+# Under the policy Referenced only what offloaded pods mention leaves.
+
+
+WAYS: dict[str, tuple[Kind, Object]] = {
+    "volume of a config map": (keys.CONFIG_MAP, {"volumes": [{"configMap": {"name": "it"}}]}),
+    "volume of a secret": (keys.SECRET, {"volumes": [{"secret": {"secretName": "it"}}]}),
+    "projected config map": (
+        keys.CONFIG_MAP,
+        {"volumes": [{"projected": {"sources": [{"configMap": {"name": "it"}}]}}]},
+    ),
+    "projected secret": (
+        keys.SECRET,
+        {"volumes": [{"projected": {"sources": [{"secret": {"name": "it"}}]}}]},
+    ),
+    "variable from a config map": (
+        keys.CONFIG_MAP,
+        {"containers": [{"env": [{"valueFrom": {"configMapKeyRef": {"name": "it"}}}]}]},
+    ),
+    "variable from a secret": (
+        keys.SECRET,
+        {"initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "it"}}}]}]},
+    ),
+    "all of a config map": (
+        keys.CONFIG_MAP,
+        {"containers": [{"envFrom": [{"configMapRef": {"name": "it"}}]}]},
+    ),
+    "all of a secret": (
+        keys.SECRET,
+        {"containers": [{"envFrom": [{"secretRef": {"name": "it"}}]}]},
+    ),
+    "to pull images": (keys.SECRET, {"imagePullSecrets": [{"name": "it"}]}),
+}
+FORGES = {
+    keys.CONFIG_MAP: configuration.CONFIG_MAP_REFLECTION,
+    keys.SECRET: configuration.SECRET_REFLECTION,
+}
+
+
+def pod(spec: Object, where: str = "milan") -> Placed:
+    metadata = {"name": "web", "namespace": "foo", "uid": "1"}
+    return placed_in_cache({"metadata": metadata, "spec": {**spec, "nodeName": where}})
+
+
+def context(*pods: Placed) -> ReflectionContext:
+    nodes = [listed_node("milan", "milan"), listed_node("turin", "turin"), listed_node("rome-1")]
+    return ReflectionContext(PAIR, Policy.REFERENCED, lister=Seen(nodes=nodes, pods=pods))
+
+
+@pytest.mark.parametrize(("kind", "spec"), WAYS.values(), ids=WAYS)
+def test_what_an_offloaded_pod_mentions_leaves(kind: Kind, spec: Object) -> None:
+    forge = FORGES[kind]
+
+    assert forge.reason_to_stay(original(kind, Key("foo", "it")), context(pod(spec))) is None
+    for elsewhere in ("turin", "rome-1", "unknown", ""):
+        assert forge.reason_to_stay(original(kind, Key("foo", "it")), context(pod(spec, elsewhere)))
+    assert forge.reason_to_stay(original(kind, Key("foo", "it")), context())
+
+
+def test_what_is_protected_stays_although_it_is_mentioned() -> None:
+    token = original(keys.SECRET, Key("foo", "it"), type="kubernetes.io/service-account-token")
+    mentions = pod({"volumes": [{"secret": {"secretName": "it"}}]})
+
+    assert configuration.SECRET_REFLECTION.reason_to_stay(token, context(mentions))
+
+
+def test_it_is_looked_at_when_a_pod_comes_or_goes() -> None:
+    (by_pod, by_node) = (each.touched for each in configuration.SECRET_REFLECTION.inputs)
+    mentions = pod({"volumes": [{"secret": {"secretName": "it"}}]})
+    here = context(mentions)
+
+    assert list(by_pod(None, mentions, here)) == [Key("foo", "it")]
+    assert list(by_pod(mentions, None, here)) == [Key("foo", "it")]
+    assert list(by_pod(mentions, mentions, here)) == []
+    assert list(by_node(None, listed_node("milan", "milan"), here)) == [Key("foo", "it")]
+
+
+def test_pods_with_fields_nobody_knows_are_read() -> None:
+    odd = pod({"volumes": [{"name": "a", "emptyDir": {}}], "containers": [{"name": "b"}]})
+
+    assert odd.mentions == frozenset()

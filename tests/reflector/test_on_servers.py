@@ -11,9 +11,10 @@ from kube.cluster import Cluster, Selection
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
-from tests.reflector import behind
+from tests.reflector import behind, pairs
 from tests.reflector.looks import Seen
 from tests.reflector.pairs import SIMPLE, forge_of
+from tests.world import existing, remove
 
 
 @pytest.fixture
@@ -31,13 +32,9 @@ def reflection(cluster: Cluster, pair: MappedNamespace, kind: Kind) -> Reflectio
 
 
 def original(kind: Kind, namespace: str) -> Object:
-    bodies: dict[Kind, Object] = {
-        keys.CONFIG_MAP: factories.config_map(namespace, "mine", a="1", b="2"),
-        keys.SECRET: factories.secret(namespace, "mine", a="eA=="),
-        keys.SERVICE: factories.service(namespace, "mine", type="NodePort"),
-        keys.INGRESS: factories.ingress(namespace, "mine"),
-    }
-    return bodies[kind]
+    if kind == keys.SERVICE:
+        return factories.service(namespace, "mine", type="NodePort")
+    return pairs.original(kind, Key(namespace, "mine"))
 
 
 @pytest.mark.parametrize("kind", SIMPLE, ids=str)
@@ -93,8 +90,7 @@ async def test_what_is_dropped_goes(cluster: Cluster, pair: MappedNamespace) -> 
 
     await reflecting.reconcile(here)
 
-    twin = await cluster.get_live(keys.CONFIG_MAP, there)
-    assert twin
+    twin = await existing(cluster, keys.CONFIG_MAP, there)
     assert twin["data"] == {"b": "2"}
 
 
@@ -109,8 +105,7 @@ async def test_a_service_that_becomes_cluster_ip_has_no_node_ports_any_more(
 
     await reflecting.reconcile(here)
 
-    twin = await cluster.get_live(keys.SERVICE, there)
-    assert twin
+    twin = await existing(cluster, keys.SERVICE, there)
     assert twin["spec"]["type"] == "ClusterIP"
     assert not twin["spec"]["ports"][0].get("nodePort")
 
@@ -137,8 +132,7 @@ async def test_ports_that_the_provider_puts_into_a_twin_go_again(
     await cluster.patch(keys.SERVICE, there, {"spec": {"ports": theirs}})
     again_s = await reflecting.reconcile(here)
 
-    twin = await cluster.get_live(keys.SERVICE, there)
-    assert twin
+    twin = await existing(cluster, keys.SERVICE, there)
     assert again_s is None
     assert [port["port"] for port in twin["spec"]["ports"]] == [80]
     await reflecting.reconcile(here)
@@ -194,21 +188,19 @@ async def test_what_is_made_anew_and_cannot_change_is_made_anew_there(
     here, there = Key(pair.local_namespace, "mine"), Key(pair.remote_namespace, "mine")
     made = await cluster.create(kind, original(kind, pair.local_namespace) | before)
     await reflection(cluster, pair, kind).reconcile(here)
-    first = await cluster.get_live(kind, there)
-    assert first
+    first = await existing(cluster, kind, there)
     await cluster.delete(kind, here, uid=made["metadata"]["uid"])
     again = await cluster.create(kind, original(kind, pair.local_namespace) | after)
 
     assert await reflection(cluster, pair, kind).reconcile(here) is None
 
-    twin = await cluster.get_live(kind, there)
-    assert twin
+    twin = await existing(cluster, kind, there)
     assert pair.reflects(twin)
     assert twin["metadata"]["uid"] != first["metadata"]["uid"]
-    assert said(twin) == said(again)
+    assert event_messages(twin) == event_messages(again)
 
 
-def said(obj: Object) -> tuple[object, ...]:
+def event_messages(obj: Object) -> tuple[object, ...]:
     is_headless = (obj.get("spec") or {}).get("clusterIP") == "None"
     return obj.get("data"), obj.get("type"), obj.get("immutable"), is_headless
 
@@ -234,8 +226,7 @@ async def test_a_secret_of_each_type_goes_with_its_type(
 
     assert await reflection(cluster, pair, keys.SECRET).reconcile(here) is None
 
-    twin = await cluster.get_live(keys.SECRET, there)
-    assert twin
+    twin = await existing(cluster, keys.SECRET, there)
     assert (twin["type"], twin["data"]) == (type_, data)
 
 
@@ -268,8 +259,7 @@ async def test_a_service_becomes_each_type_after_each_other_one(
         spec = {"type": type_, "externalName": name}
         await cluster.patch(keys.SERVICE, here, {"spec": spec})
         assert await reflecting.reconcile(here) is None
-        twin = await cluster.get_live(keys.SERVICE, there)
-        assert twin
+        twin = await existing(cluster, keys.SERVICE, there)
         assert kind_of_service(twin) == {
             "type": type_,
             "has_address": name is None,
@@ -279,8 +269,7 @@ async def test_a_service_becomes_each_type_after_each_other_one(
         }
         await cluster.patch(keys.SERVICE, here, {"metadata": {"labels": {"was": type_}}})
         await reflecting.reconcile(here)
-        again = await cluster.get_live(keys.SERVICE, there)
-        assert again
+        again = await existing(cluster, keys.SERVICE, there)
         assert again["spec"] == twin["spec"], "what the server gave it stays"
         await reflecting.reconcile(here)
         assert await cluster.get_live(keys.SERVICE, there) == again
@@ -304,9 +293,7 @@ async def test_a_namesake_that_took_the_place_meanwhile_is_a_conflict(
     await cluster.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP, pair.local_namespace))
     await reflection(cluster, pair, keys.CONFIG_MAP).reconcile(here)
     late = await behind.from_now_on(cluster, keys.CONFIG_MAP, pair.remote_namespace)
-    twin = await cluster.get_live(keys.CONFIG_MAP, there)
-    assert twin
-    await cluster.delete(keys.CONFIG_MAP, there, uid=twin["metadata"]["uid"])
+    await remove(cluster, keys.CONFIG_MAP, there)
     theirs = await cluster.create(keys.CONFIG_MAP, named(keys.CONFIG_MAP, there))
     await cluster.patch(keys.CONFIG_MAP, here, {"data": {"a": "3"}})
     ends = ReflectionClients(CachedCluster(cluster), late, lambda *_: None)
@@ -372,6 +359,5 @@ async def test_labels_that_somebody_took_are_put_back_by_the_servers_record(
 
     await reflecting.reconcile(here)
 
-    twin = await cluster.get_live(kind, there)
-    assert twin
+    twin = await existing(cluster, kind, there)
     assert pair.reflects(twin)

@@ -1,7 +1,6 @@
 """The process itself, twice, on a real API server that is both clusters, and no other test's."""
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import os
@@ -10,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
-from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.events import EventRecorder
@@ -29,19 +27,22 @@ from reflector import __main__
 from sandbox import audit
 from sandbox.controlplane import Plane
 from tests import factories, gomodules
-from tests.conftest import CRD, definition, established
+from tests.conftest import CRD, definition, established, size_of
+from tests.controllers.support import manager_of
 from tests.journeys import world
+from tests.reflector.mapped import offloaded_pairs
 from tests.reflector.pairs import SIMPLE
 from tests.reflector.test_on_servers import original
+from tests.world import existing
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 300
 AT_ONCE = 20
-REFLECTED = int(os.environ.get("PYLIQO_TEST_REFLECTED", "200"))
-"""How many ConfigMaps and Secrets there are when it starts again; 5000 for the full size."""
+REFLECTED = size_of("PYLIQO_TEST_REFLECTED", 200, 5000)
+"""How many ConfigMaps and Secrets there are when it starts again."""
 DRIFTS = 5
 AGENT = "pyliqo-reflector"
-KILLS = bool(os.environ.get("PYLIQO_TEST_KILLS"))
+KILLS = size_of("PYLIQO_TEST_KILLS", small=False, full=True)
 """Whether a leader is killed, too: the next one comes when its lease has run out."""
 
 
@@ -67,7 +68,6 @@ def process(plane: Plane, tenant: str, pod: str, *more: str) -> Iterator[subproc
 
 
 async def appears(cluster: Cluster, selection: Selection[Object], key: Key) -> Object:
-    """Wait for an object, by a watch."""
     async with asyncio.timeout(WITHIN_S):
         return await _appears(cluster, selection, key)
 
@@ -88,29 +88,16 @@ def plane(own_plane: Plane) -> Plane:
 
 
 @pytest.fixture
-async def server(plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="tests") as server:
-        yield server
+def server(own_server: ClusterClient) -> ClusterClient:
+    return own_server
 
 
 @pytest.fixture
-async def names(server: ClusterClient, plane: Plane) -> tuple[str, str, str]:
+async def process_namespaces(server: ClusterClient, plane: Plane) -> tuple[str, str, str]:
     """Return a tenant namespace, an offloaded one and its twin, as if a peering had made them."""
     stem = f"test-{secrets.token_hex(4)}"
-    tenant, local, remote = stem, f"{stem}-local", f"{stem}-remote"
-    for name in (tenant, local, remote):
-        await server.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
-    await server.create(keys.NAMESPACE_OFFLOADING, factories.offloading(local))
-    encoded = base64.b64encode(plane.kubeconfig.read_bytes()).decode()
-    data = {"kubeconfig": encoded}
-    await server.create(keys.SECRET, named(keys.SECRET, Key(tenant, "key"), data=data))
-    labels = {"liqo.io/remote-cluster-id": "milan", "liqo.io/replication": "true"}
-    key, desired = Key(tenant, "milan"), {"desiredMapping": {local: remote}}
-    made = named(keys.NAMESPACE_MAP, key, metadata={"labels": labels}, spec=desired)
-    await server.create(keys.NAMESPACE_MAP, made)
-    current = {local: {"remoteNamespace": remote, "phase": "Accepted"}}
-    await server.patch_status(keys.NAMESPACE_MAP, key, {"currentMapping": current})
-    return tenant, local, remote
+    identity = await offloaded_pairs(server, stem, kubeconfig=plane.kubeconfig.read_bytes())
+    return identity.tenant_namespace, stem, f"{stem}-remote"
 
 
 async def drift(server: ClusterClient, twin: Key) -> float:
@@ -139,9 +126,9 @@ async def takeover(server: ClusterClient, local: str, remote: str, name: str) ->
 
 @pytest.mark.cluster
 async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     lease = Key(tenant, "virtual-kubelet-leader-election")
     twins = Selection(keys.CONFIG_MAP, Object, remote)
     await server.create(keys.CONFIG_MAP, factories.config_map(local, "first", a="1"))
@@ -162,8 +149,7 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
 
         repaired_s = [await drift(server, twin) for _ in range(DRIFTS)]
 
-        found = await server.get_live(keys.LEASE, lease)
-        assert found
+        found = await existing(server, keys.LEASE, lease)
         leader, other = (one, two) if found["spec"]["holderIdentity"] == "one" else (two, one)
         leader.send_signal(signal.SIGTERM)
         released_s = await takeover(server, local, remote, "third")
@@ -182,8 +168,7 @@ async def test_it_reflects_costs_nothing_when_idle_and_hands_over(
         other.send_signal(signal.SIGTERM)
         assert other.wait(WITHIN_S) == 0
 
-    released = await server.get_live(keys.LEASE, lease)
-    assert released
+    released = await existing(server, keys.LEASE, lease)
     assert not released["spec"].get("holderIdentity")
 
 
@@ -210,9 +195,9 @@ async def both_know_their_provider(log: audit.Log, tenant: str) -> None:
 
 @pytest.mark.cluster
 async def test_a_namespaceoffloading_says_what_leaves_its_namespace(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     allowed = factories.config_map(local, "allowed", a="1")
     allowed["metadata"]["annotations"] = {keys.ALLOW_REFLECTION: "true"}
     await server.create(keys.CONFIG_MAP, allowed)
@@ -236,7 +221,7 @@ async def test_a_namespaceoffloading_says_what_leaves_its_namespace(
         await world.until(server, keys.CONFIG_MAP, remote, are("allowed", "settings"))
 
 
-async def told(server: ClusterClient, local: str, reason: str) -> list[Object]:
+async def events_of_reason(server: ClusterClient, local: str, reason: str) -> list[Object]:
     """Return the Events that tell ``reason`` once there is one for each kind."""
     wanted = {kind.kind for kind in SIMPLE}
 
@@ -251,9 +236,9 @@ async def told(server: ClusterClient, local: str, reason: str) -> list[Object]:
 
 @pytest.mark.cluster
 async def test_namesakes_are_left_and_told_and_twins_come_by_themselves_when_they_go(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     there = Key(remote, "mine")
     taken: dict[Kind, Object] = {}
     for kind in SIMPLE:
@@ -261,7 +246,7 @@ async def test_namesakes_are_left_and_told_and_twins_come_by_themselves_when_the
         taken[kind] = await server.create(kind, original(kind, remote))
 
     with process(plane, tenant, "one"):
-        failed = await told(server, local, keys.FAILED_REFLECTION)
+        failed = await events_of_reason(server, local, keys.FAILED_REFLECTION)
         text = f"{there} exists on milan and is not ours"
         assert all(text in event["message"] for event in failed)
         of_milan = {keys.REMOTE_CLUSTER_ID: "milan"}
@@ -274,7 +259,7 @@ async def test_namesakes_are_left_and_told_and_twins_come_by_themselves_when_the
             await world.remove(server, kind, there)
         for kind in SIMPLE:
             await world.until_one(server, kind, there, is_paired)
-        await told(server, local, "SuccessfulReflection")
+        await events_of_reason(server, local, "SuccessfulReflection")
 
 
 def is_paired(twin: Object) -> bool:
@@ -282,7 +267,7 @@ def is_paired(twin: Object) -> bool:
     return (labels.get(keys.ORIGIN), labels.get(keys.DESTINATION)) == ("rome", "milan")
 
 
-async def create(server: ClusterClient, kind: Kind, made: Iterable[Object]) -> None:
+async def create_many(server: ClusterClient, kind: Kind, made: Iterable[Object]) -> None:
     waiting = asyncio.Semaphore(AT_ONCE)
 
     async def one(obj: Object) -> None:
@@ -294,9 +279,9 @@ async def create(server: ClusterClient, kind: Kind, made: Iterable[Object]) -> N
 
 @pytest.mark.cluster
 async def test_a_restart_with_many_objects_writes_nothing(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     services = min(REFLECTED // 20, 50)
     counts = {keys.CONFIG_MAP: REFLECTED // 2, keys.SECRET: REFLECTED // 2, keys.SERVICE: services}
     make: dict[Kind, Callable[..., Object]] = {
@@ -305,7 +290,7 @@ async def test_a_restart_with_many_objects_writes_nothing(
         keys.SERVICE: factories.service,
     }
     for kind, count in counts.items():
-        await create(server, kind, (make[kind](local, f"n{one}") for one in range(count)))
+        await create_many(server, kind, (make[kind](local, f"n{one}") for one in range(count)))
 
     async def all_are_there(*more: str) -> None:
         for kind, count in counts.items():
@@ -400,7 +385,7 @@ async def define(server: ClusterClient, kind: Kind) -> None:
     await established(server, Key("", kind.resource))
 
 
-def judged(type_: str, generation: int) -> Object:
+def judged_by_gate(type_: str, generation: int) -> Object:
     return {
         "type": type_,
         "status": "True",
@@ -415,14 +400,14 @@ def routed(generation: int) -> Object:
     """Return the status of a route that was accepted there, all fields with their defaults."""
     parent = {"group": HTTP_ROUTE.group, "kind": "Gateway", **ROUTE["parentRefs"][0]}
     who = {"parentRef": parent, "controllerName": "theirs.example/gateway"}
-    return {"parents": [{**who, "conditions": [judged("Accepted", generation)]}]}
+    return {"parents": [{**who, "conditions": [judged_by_gate("Accepted", generation)]}]}
 
 
 @pytest.mark.cluster
 async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_back(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     for kind in DEFINITIONS:
         await define(server, kind)
     here, there = Key(local, "shop"), Key(remote, "shop")
@@ -450,7 +435,7 @@ async def test_custom_resources_that_were_asked_for_go_and_their_status_comes_ba
             server, HTTP_ROUTE, there, lambda found: generation(found) == 3 and is_as(found, made)
         )
         await server.patch_status(HTTP_ROUTE, there, routed(generation(twin)))
-        valid = {"conditions": [judged("Valid", 1)]}
+        valid = {"conditions": [judged_by_gate("Valid", 1)]}
         await server.patch_status(SERVICE_EXPORT, there, valid)
         told, of_one = routed(generation(made)), (server, HTTP_ROUTE, here)
         await world.until_one(*of_one, lambda found: found.get("status") == told)
@@ -471,8 +456,7 @@ async def only_policies_that_mean_the_same_go(
     for kind, name, _, goes in POLICIES:
         if goes:
             twin = await appears(server, Selection(kind, Object, remote), Key(remote, name))
-            original = await server.get_live(kind, Key(local, name))
-            assert original
+            original = await existing(server, kind, Key(local, name))
             assert twin["spec"] == original["spec"]
     stay = {name for _, name, _, goes in POLICIES if not goes}
 
@@ -508,9 +492,9 @@ PODS = [{"addresses": ["10.66.0.7"], "targetRef": {"kind": "Pod", "name": one}} 
 
 @pytest.mark.cluster
 async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
-    server: ClusterClient, plane: Plane, names: tuple[str, str, str]
+    server: ClusterClient, plane: Plane, process_namespaces: tuple[str, str, str]
 ) -> None:
-    tenant, local, remote = names
+    tenant, local, remote = process_namespaces
     await server.apply(CRD, definition(keys.IP), manager="tests")
     await established(server, Key("", keys.IP.resource))
     here, there = Key(local, "web-1"), Key(remote, "web-1")
@@ -530,16 +514,10 @@ async def test_endpoints_wait_for_the_ip_that_tells_how_they_are_reached(
         await appears(server, Selection(keys.SHADOW_ENDPOINT_SLICE, Object, remote), there)
 
     events = EventRecorder(server, "tests", "milan")
-    provider = ShadowEndpointSliceReconciler(
-        server,
-        consumer=lambda _: "rome",
-        reach=lambda _: EndpointAddresses(),
-        peers=dict,
-        events=events,
-    )
+    provider = ShadowEndpointSliceReconciler(manager_of(server, events=events))
+    provider.consumer, provider.reach = (lambda _: "rome"), (lambda _: EndpointAddresses())
     await provider.reconcile(there)
-    made = await server.get_live(keys.ENDPOINT_SLICE, there)
-    assert made
+    made = await existing(server, keys.ENDPOINT_SLICE, there)
     assert [(one["addresses"], one.get("targetRef")) for one in made["endpoints"]] == [
         (["10.66.0.7"], {"kind": "RemotePod", "name": "a"}),
         (["10.66.0.7"], {"kind": "RemotePod", "name": "b"}),
@@ -596,6 +574,6 @@ def test_flags_say_what_is_reflected_and_how() -> None:
     assert chosen.workers["secret"] == 0
     assert chosen.policies["configmap"] is Policy.ALLOW_LIST
     assert chosen.policies["secret"] is Policy.DENY_LIST
-    assert chosen.twins.hidden.labels_not_reflected == {"a", "b", "c"}
-    assert chosen.twins.hidden.annotations_not_reflected == {"d"}
-    assert chosen.twins.load_balancer_class == "theirs"
+    assert chosen.remote_objects.hidden.labels_not_reflected == {"a", "b", "c"}
+    assert chosen.remote_objects.hidden.annotations_not_reflected == {"d"}
+    assert chosen.remote_objects.load_balancer_class == "theirs"

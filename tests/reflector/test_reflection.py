@@ -6,17 +6,24 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import ReflectionPolicy as Policy
 from apis.reflection import custom as custom_row
-from apis.reflectionpolicy import MetadataFilter
+from apis.reflectionpolicy import MetadataFilter, NotReflected
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
 from kube.cache import CachedCluster
 from kube.controller import TerminalError
 from reflector.kinds import configuration
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
-from reflector.reflection import ABSENT_RETRY_S, REFUSED_RETRY_S, Reflection, ReflectionClients
+from reflector.reflection import (
+    ABSENT_RETRY_S,
+    REFUSED_RETRY_S,
+    Reflection,
+    ReflectionClients,
+    ReflectionReporter,
+)
 from tests import factories
-from tests.kube.test_breaker import Cache
+from tests.kube.test_ratelimit import Cache
 from tests.reflector.pairs import HERE, PAIR, SIMPLE, THERE, WRITES, World, original
+from tests.world import existing, remove
 
 WIDGET = Kind("tests.example", "v1", "Widget", "widgets")
 SKIP = {"metadata": {"annotations": {"liqo.io/skip-reflection": "true"}}}
@@ -40,8 +47,7 @@ async def test_a_new_object_gets_a_twin_by_one_write(world: World, kind: Kind) -
 
     await world.reflection(kind).reconcile(HERE)
 
-    twin = await world.foreign.get(kind, THERE)
-    assert twin
+    twin = await existing(world.foreign, kind, THERE)
     assert PAIR.reflects(twin)
     assert world.writes() == before + 1
     assert world.told == []
@@ -115,8 +121,7 @@ async def test_changes_follow_and_what_is_dropped_goes(world: World) -> None:
 
     await reflection.reconcile(HERE)
 
-    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
-    assert twin
+    twin = await existing(world.foreign, keys.CONFIG_MAP, THERE)
     assert twin["data"] == {"a": "3"}
     assert twin["metadata"]["labels"] == {"tier": "front", **PAIR.labels()}
     assert world.writes() == before + 1
@@ -143,9 +148,7 @@ async def test_a_deleted_twin_is_restored(world: World) -> None:
     await world.home.create(keys.CONFIG_MAP, original(keys.CONFIG_MAP))
     reflection = world.reflection()
     await reflection.reconcile(HERE)
-    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
-    assert twin
-    await world.foreign.delete(keys.CONFIG_MAP, THERE, uid=twin["metadata"]["uid"])
+    await remove(world.foreign, keys.CONFIG_MAP, THERE)
 
     await reflection.reconcile(HERE)
 
@@ -163,8 +166,7 @@ async def test_what_the_provider_adds_stays_and_costs_no_write_a_look(world: Wor
     for _ in range(100):
         await reflection.reconcile(HERE)
 
-    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
-    assert twin
+    twin = await existing(world.foreign, keys.CONFIG_MAP, THERE)
     assert twin["metadata"]["labels"]["theirs"] == "1"
     assert world.writes() == before
 
@@ -215,6 +217,14 @@ async def test_skipping_later_removes_the_twin_and_says_so_once(world: World) ->
 
     assert await world.foreign.get(keys.CONFIG_MAP, THERE) is None
     assert world.reasons() == [("Normal", "ReflectionDisabled")]
+
+
+def test_why_nothing_is_reflected_is_said_again_once_it_was_otherwise() -> None:
+    events: list[str] = []
+    reporter = ReflectionReporter(lambda *event: events.append(event[2]), keys.CONFIG_MAP, "milan")
+    for stay in (NotReflected("skipped"), NotReflected("skipped"), None, NotReflected("skipped")):
+        reporter.disabled(HERE, original(keys.CONFIG_MAP), stay)
+    assert events == ["ReflectionDisabled"] * 2
 
 
 async def test_unskipping_brings_it_back(world: World) -> None:
@@ -270,8 +280,7 @@ async def test_last_applied_and_managed_fields_are_never_sent(world: World) -> N
 
     await world.reflection(keys.SECRET).reconcile(HERE)
 
-    twin = await world.foreign.get(keys.SECRET, THERE)
-    assert twin
+    twin = await existing(world.foreign, keys.SECRET, THERE)
     assert set(twin["metadata"]["annotations"]) == {"mine", keys.APPLIED}
 
 
@@ -284,8 +293,7 @@ async def test_hidden_labels_go_when_they_become_hidden(world: World) -> None:
     settings = RemoteObjectOptions(MetadataFilter(frozenset({"team"})))
     await world.reflection(settings=settings).reconcile(HERE)
 
-    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
-    assert twin
+    twin = await existing(world.foreign, keys.CONFIG_MAP, THERE)
     assert twin["metadata"]["labels"] == {"app": "web", **PAIR.labels()}
 
 
@@ -322,8 +330,7 @@ async def test_an_immutable_twin_of_what_was_made_anew_is_made_anew(world: World
 
     assert await world.reflection().reconcile(HERE) is None
 
-    twin = await world.foreign.get(keys.CONFIG_MAP, THERE)
-    assert twin
+    twin = await existing(world.foreign, keys.CONFIG_MAP, THERE)
     assert twin["data"] == {"a": "other"}
     assert world.told == []
 
@@ -339,6 +346,7 @@ async def test_a_twin_that_a_provider_fixed_is_kept_and_told(world: World) -> No
 
     assert await world.foreign.get(keys.CONFIG_MAP, THERE) == fixed
     assert world.reasons() == [("Warning", "FailedReflection")]
+    assert "immutable" in world.told[0][2]
 
 
 @pytest.mark.parametrize(
@@ -373,8 +381,7 @@ async def test_what_comes_home_and_is_refused_is_told_and_its_end_too(
 
     assert await reflection.reconcile(HERE) is None
     assert world.reasons()[1:] == [("Normal", "SuccessfulReflection")]
-    local = await world.home.get(WIDGET, HERE)
-    assert local
+    local = await existing(world.home, WIDGET, HERE)
     assert local["status"] == {"replicas": 1}
 
 

@@ -27,8 +27,9 @@ from sandbox import audit, controlplane
 from sandbox.controlplane import Plane
 from tests import factories
 from tests.journeys import world
-from tests.kube.running import running
-from tests.reflector.test_floods import offloaded
+from tests.kube.running import running, until
+from tests.reflector.mapped import offloaded_pairs
+from tests.world import existing
 
 pytestmark = pytest.mark.cluster
 
@@ -48,7 +49,7 @@ WITHIN_S: Final = 240
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+def provider_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with controlplane.start(tmp_path_factory.mktemp("milan"), flags=BUSY) as plane:
         yield plane
 
@@ -74,7 +75,7 @@ class Pair:
     ) -> AsyncIterator[list[str]]:
         """Reflect the kind of ``row`` meanwhile, as ``who`` on the provider; yield what is told."""
         told: list[str] = []
-        identity = await offloaded(self.home, self.local)
+        identity = await offloaded_pairs(self.home, self.local, "loud", "quiet")
         rules = Rules(row.default, settings or RemoteObjectOptions())
         foreign = who or self.milan
         loops = [
@@ -87,10 +88,10 @@ class Pair:
 
 
 @pytest.fixture
-async def pair(plane: Plane, crds: None, provider: Plane) -> AsyncIterator[Pair]:
+async def pair(plane: Plane, crds: None, provider_plane: Plane) -> AsyncIterator[Pair]:
     async with (
         client.connect(plane.kubeconfig, user_agent="tests") as home,
-        client.connect(provider.kubeconfig, user_agent="tests") as milan,
+        client.connect(provider_plane.kubeconfig, user_agent="tests") as milan,
     ):
         made = Pair(home, milan, f"test-{secrets.token_hex(4)}")
         await milan.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", made.remote)))
@@ -143,9 +144,7 @@ async def test_a_forced_node_port_that_is_taken_is_told_and_had_once_it_is_free(
         mine = factories.service(*here, type="NodePort", ports=fixed)
         mine["metadata"]["annotations"] = {keys.FORCE_REMOTE_NODE_PORT: "true"}
         await pair.home.create(keys.SERVICE, mine)
-        async with asyncio.timeout(WITHIN_S):
-            while not any("is already allocated" in text for text in told):  # noqa: ASYNC110  # a call tells
-                await asyncio.sleep(0.05)
+        await until(lambda: any("is already allocated" in text for text in told))
 
         await world.remove(pair.milan, keys.SERVICE, taker)
         async with asyncio.timeout(WITHIN_S):
@@ -167,7 +166,7 @@ async def storage_class(cluster: ClusterClient, name: str) -> None:
     await cluster.create(keys.STORAGE_CLASS, named(keys.STORAGE_CLASS, Key("", name), **grows))
 
 
-def volume(claim: Key, class_: str) -> Object:
+def provisioned_volume(claim: Key, class_: str) -> Object:
     """Return the volume at home of a claim whose data is on the provider."""
     metadata = {
         "labels": {keys.REMOTE_CLUSTER_ID: "milan"},
@@ -188,7 +187,7 @@ async def test_a_claim_that_asks_for_more_gets_it_there_and_is_told(pair: Pair) 
     kind, here, there = keys.PERSISTENT_VOLUME_CLAIM, Key(pair.local, "a"), Key(pair.remote, "a")
     for cluster in (pair.home, pair.milan):
         await storage_class(cluster, pair.local)
-    made = await pair.home.create(keys.PERSISTENT_VOLUME, volume(here, pair.local))
+    made = await pair.home.create(keys.PERSISTENT_VOLUME, provisioned_volume(here, pair.local))
     name = made["metadata"]["name"]
     settings = RemoteObjectOptions(
         enable_storage=True, storage_class=pair.local, virtual_storage_class=pair.local
@@ -218,8 +217,7 @@ async def test_a_claim_that_asks_for_more_gets_it_there_and_is_told(pair: Pair) 
         await world.until_one(
             pair.home, kind, here, lambda found: found["status"]["capacity"] == grown
         )
-        found = await pair.home.get_live(keys.PERSISTENT_VOLUME, Key("", name))
-        assert found
+        found = await existing(pair.home, keys.PERSISTENT_VOLUME, Key("", name))
         assert found["spec"]["capacity"] == grown
 
 
@@ -236,16 +234,7 @@ async def test_each_virtual_node_offers_its_own_class_whoever_leads(pair: Pair) 
         await pair.home.create(keys.NODE, node)
     async with pair.reflecting(reflection.CLAIM):
         for name in offered:
-            asked = {
-                keys.SELECTED_NODE: f"{pair.local}-{name}",
-                "volume.kubernetes.io/storage-provisioner": keys.STORAGE_PROVISIONER,
-            }
-            spec = {
-                "storageClassName": keys.VIRTUAL_STORAGE_CLASS,
-                "accessModes": ["ReadWriteOnce"],
-                "resources": size("1Gi"),
-            }
-            claim = named(kind, Key(pair.local, name), metadata={"annotations": asked}, spec=spec)
+            claim = factories.claim(pair.local, name, node=f"{pair.local}-{name}")
             await pair.home.create(kind, claim)
         for name in ("fast", "slow"):
             twin = await world.until_one(pair.milan, kind, Key(pair.remote, name), bool)
@@ -282,23 +271,23 @@ async def someone(provider: Plane, milan: ClusterClient, namespace: str) -> Acce
 
 
 async def test_a_provider_that_sheds_load_is_asked_slowly_and_gets_all(
-    pair: Pair, provider: Plane
+    pair: Pair, provider_plane: Plane
 ) -> None:
     """Its etcd stands still: three writes wait for it, and all others are refused at once."""
     agent = "pyliqo-shed"
-    log, refused = audit.Log(provider.audit_log), 0
+    log, refused = audit.Log(provider_plane.audit_log), 0
 
     def has_all(found: world.World) -> bool:
         return {f"n{number}" for number in range(MANY)} <= {key.name for key in found}
 
-    who = await someone(provider, pair.milan, pair.remote)
+    who = await someone(provider_plane, pair.milan, pair.remote)
     async with (
         client.connect(who, user_agent=agent) as foreign,
         pair.reflecting(reflection.CONFIG_MAP, who=foreign),
     ):
         quiet = Key(pair.remote, "quiet")
         await world.until_one(pair.milan, keys.CONFIG_MAP, quiet, bool)
-        with provider.stalled():
+        with provider_plane.stalled():
             began = time.monotonic()
             for number in range(MANY):
                 made = factories.config_map(pair.local, f"n{number}")

@@ -26,9 +26,9 @@ from sandbox.controlplane import Plane
 from tests import factories
 from tests.conftest import CRD, definition, established
 from tests.journeys import world
-from tests.kube.running import until
+from tests.kube.running import until, until_so
 from tests.kubelet import toll
-from tests.reflector.test_floods import offloaded
+from tests.reflector.mapped import offloaded_pairs
 
 pytestmark = pytest.mark.cluster
 
@@ -44,13 +44,6 @@ def kind(name: str, stem: str) -> Kind:
 async def installed(server: ClusterClient, kind: Kind) -> None:
     await server.apply(CRD, definition(kind), manager="tests")
     await established(server, Key("", kind.resource))
-
-
-async def appears(server: ClusterClient, kind: Kind, key: Key) -> None:
-    """Wait for an object of a kind that the server may not know yet."""
-    async with asyncio.timeout(WITHIN_S):
-        while await server.get_live(kind, key) is None:  # noqa: ASYNC110  # a watch would end
-            await asyncio.sleep(0.05)
 
 
 @contextlib.asynccontextmanager
@@ -76,7 +69,7 @@ async def reflecting(
         assert key_of(obj) == Key(stem, keys.OFFLOADING_NAME)
         (told if warned is None else warned).append((reason, message))
 
-    identity = await offloaded(server, stem)
+    identity = await offloaded_pairs(server, stem, "loud", "quiet")
     forges = [KIND_REFLECTIONS[reflection.CONFIG_MAP], *map(configuration.custom_resource, rows)]
     loops = [KindController(forge, Rules(), tell, 2, warn=warn) for forge in forges]
     running = asyncio.create_task(ReflectedNamespaces(identity, loops, works, works).run())
@@ -99,12 +92,6 @@ async def granted(server: ClusterClient, user: str, *groups: str) -> None:
     await server.create(keys.CLUSTER_ROLE_BINDING, bound)
 
 
-@pytest.fixture
-async def server(plane: Plane, crds: None) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig, user_agent="tests") as server:
-        yield server
-
-
 async def test_a_kind_that_comes_goes_and_comes_there_is_told_and_heals_by_itself(
     server: ClusterClient,
 ) -> None:
@@ -118,20 +105,20 @@ async def test_a_kind_that_comes_goes_and_comes_there_is_told_and_heals_by_itsel
         await until(lambda: any(reason == FAILED for reason, _ in told))
         why = next(text for reason, text in told if reason == FAILED)
         assert f"install the CRD {there.resource}" in why
-        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+        await until_so(lambda: server.get_live(keys.CONFIG_MAP, Key(remote, "loud")))
 
         await installed(server, there)
-        await appears(server, there, Key(remote, "shop"))
+        await until_so(lambda: server.get_live(there, Key(remote, "shop")))
         await until(lambda: told[-1][0] == SUCCESSFUL)
 
         await world.remove(server, CRD, Key("", there.resource))
         await world.until_gone(server, CRD, Key("", there.resource))
         await until(lambda: told[-1][0] == FAILED)
         await server.create(keys.CONFIG_MAP, factories.config_map(stem, "meanwhile"))
-        await appears(server, keys.CONFIG_MAP, Key(remote, "meanwhile"))
+        await until_so(lambda: server.get_live(keys.CONFIG_MAP, Key(remote, "meanwhile")))
 
         await installed(server, there)
-        await appears(server, there, Key(remote, "shop"))
+        await until_so(lambda: server.get_live(there, Key(remote, "shop")))
         await until(lambda: told[-1][0] == SUCCESSFUL)
 
     assert await server.get_live(here, shop)
@@ -176,10 +163,10 @@ async def test_a_kind_that_is_unknown_here_goes_once_it_is_known(server: Cluster
     remote = f"{stem}-remote"
 
     async with reflecting(server, stem, [reflection.custom(late)]):
-        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+        await until_so(lambda: server.get_live(keys.CONFIG_MAP, Key(remote, "loud")))
         await installed(server, late)
         await server.create(late, named(late, Key(stem, "shop"), spec={"a": 1}))
-        await appears(server, late, Key(remote, "shop"))
+        await until_so(lambda: server.get_live(late, Key(remote, "shop")))
 
 
 async def test_rights_that_are_missing_are_told_on_the_namespace_and_heal(
@@ -191,7 +178,7 @@ async def test_rights_that_are_missing_are_told_on_the_namespace_and_heal(
     for each in (here, there):
         await installed(server, each)
     await granted(server, stem, "", "offloading.liqo.io")
-    way.write_text(toll.identity(plane, stem, "limited"))
+    way.write_text(toll.kubeconfig_as(plane, stem, "limited"))
     rows = [replace(reflection.custom(here), twin=there)]
 
     async with (
@@ -203,9 +190,9 @@ async def test_rights_that_are_missing_are_told_on_the_namespace_and_heal(
         assert reason == FAILED
         assert f'cannot list resource "{here.plural}"' in text
         assert f'cannot list resource "{there.plural}"' in text
-        await appears(server, keys.CONFIG_MAP, Key(remote, "loud"))
+        await until_so(lambda: server.get_live(keys.CONFIG_MAP, Key(remote, "loud")))
 
         await granted(server, stem, here.group)
         await until(lambda: warned[-1][0] == SUCCESSFUL)
         await server.create(here, named(here, Key(stem, "shop"), spec={"a": 1}))
-        await appears(server, there, Key(remote, "shop"))
+        await until_so(lambda: server.get_live(there, Key(remote, "shop")))

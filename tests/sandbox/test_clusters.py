@@ -49,12 +49,12 @@ def bring_up(sandbox: Sandbox) -> Kubectl:
     kubeconfigs = sandbox.up([NAME], which=WHICH)
     kubectl = Kubectl(kubeconfigs[NAME])
     api.wait_until(lambda: _has_account(kubectl), "the service account", timeout_s=300)
-    kubectl.apply([pod(), service()])
+    kubectl.apply([serving_pod(), web_service()])
     kubectl.wait("--for=condition=Ready", "pod/web", "-n", "default")
     return kubectl
 
 
-def pod() -> dict[str, Any]:
+def serving_pod() -> dict[str, Any]:
     container = {
         "name": "web",
         "image": images.workload_name(),
@@ -65,7 +65,7 @@ def pod() -> dict[str, Any]:
     return factories.pod(spec=spec, metadata={"labels": {"app": "web"}})
 
 
-def service() -> dict[str, Any]:
+def web_service() -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",

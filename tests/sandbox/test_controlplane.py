@@ -21,7 +21,7 @@ def start_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
         yield plane
 
 
-def create(plane: Plane, name: str) -> Any:
+def post_config_map(plane: Plane, name: str) -> Any:
     return plane.api.request("POST", CONFIG_MAPS, {"metadata": {"name": name}})
 
 
@@ -31,8 +31,8 @@ def test_kubectl_speaks_to_it(plane: Plane) -> None:
 
 
 def test_after_compaction_old_versions_are_gone(plane: Plane) -> None:
-    old = create(plane, "first")["metadata"]["resourceVersion"]
-    create(plane, "second")
+    old = post_config_map(plane, "first")["metadata"]["resourceVersion"]
+    post_config_map(plane, "second")
     plane.compact()
     query = f"?watch=1&timeoutSeconds=1&resourceVersion={old}"
     event = plane.api.request("GET", CONFIG_MAPS + query)
@@ -43,7 +43,7 @@ def test_after_compaction_old_versions_are_gone(plane: Plane) -> None:
 @pytest.mark.parametrize("how", ["stop_apiserver", "kill_apiserver"])
 def test_what_was_stored_survives_the_api_server(plane: Plane, how: str) -> None:
     name = how.replace("_", "-")
-    create(plane, name)
+    post_config_map(plane, name)
     getattr(plane, how)()
     assert not plane.api.is_ready()
     plane.start_apiserver()
@@ -58,7 +58,7 @@ def test_a_pod_needs_no_service_account(plane: Plane) -> None:
 
 def test_requests_are_audited(plane: Plane) -> None:
     log = audit.Log(plane.audit_log)
-    create(plane, "audited")
+    post_config_map(plane, "audited")
     assert "audited" in {call.name for call in log.settled(plane.api)}
 
 

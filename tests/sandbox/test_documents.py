@@ -7,10 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sandbox import documents, flags, layout
 from sandbox.allocation import Slot
+from tests import factories
 
 SLOT = Slot("0123abcd", "/src", "rome", 3)
 SITE = layout.site(SLOT, Path("/src/.sandbox"))
@@ -32,22 +31,7 @@ def rule_for(**request: str) -> dict[str, Any]:
     raise AssertionError("no rule fits")
 
 
-@pytest.mark.parametrize(
-    ("group", "resource", "verb", "level"),
-    [
-        ("system:serviceaccounts:liqo", "pods", "create", "RequestResponse"),
-        ("system:serviceaccounts:liqo-tenant-milan", "pods", "patch", "RequestResponse"),
-        ("liqo.io", "shadowpods", "delete", "RequestResponse"),
-        ("rome", "shadowpods", "create", "RequestResponse"),
-        ("rome", "shadowpods", "watch", "Metadata"),
-        ("system:serviceaccounts:liqo", "secrets", "create", "Metadata"),
-        ("rome", "secrets", "patch", "Metadata"),
-        ("rome", "serviceaccounts/token", "create", "Metadata"),
-        ("system:masters", "pods", "create", "Metadata"),
-        ("system:nodes", "leases", "update", "None"),
-        ("system:serviceaccounts:liqo", "leases", "update", "RequestResponse"),
-    ],
-)
+@factories.cases("group, resource, verb, level")
 def test_the_audit_log_has_bodies_of_our_writes_and_of_no_secret(
     group: str, resource: str, verb: str, level: str
 ) -> None:

@@ -19,7 +19,7 @@ def later(seconds: float) -> dt.datetime:
     return NOW + dt.timedelta(seconds=seconds)
 
 
-def pod(exits: str = "", restart: str = "Never", **metadata: Any) -> Object:
+def simulated_pod(exits: str = "", restart: str = "Never", **metadata: Any) -> Object:
     annotations = {stepper.EXIT_ANNOTATION: exits} if exits else {}
     return {
         "metadata": {"name": "web", "uid": "u-1", "annotations": annotations, **metadata},
@@ -43,7 +43,7 @@ def conditions(pod: Object) -> dict[str, str]:
 
 
 def test_a_new_pod_runs_and_is_ready_after_one_write() -> None:
-    running = stepped(pod(), NOW)
+    running = stepped(simulated_pod(), NOW)
     assert running["status"]["phase"] == "Running"
     assert running["status"]["podIP"] == stepper.address("u-1")
     assert [each["ready"] for each in running["status"]["containerStatuses"]] == [True, True]
@@ -58,7 +58,7 @@ def test_a_new_pod_runs_and_is_ready_after_one_write() -> None:
 
 
 def test_the_pod_that_is_stepped_is_left_as_it_was() -> None:
-    given, same = pod(), pod()
+    given, same = simulated_pod(), simulated_pod()
     stepper.status(given, NOW)
     assert merge_patch(given, same) == {}
 
@@ -67,7 +67,7 @@ def test_the_pod_that_is_stepped_is_left_as_it_was() -> None:
     ("exits", "phase", "code"), [("5:0", "Succeeded", 0), ("5:3", "Failed", 3)]
 )
 def test_a_pod_ends_when_its_annotation_says(exits: str, phase: str, code: int) -> None:
-    running = stepped(pod(exits), NOW)
+    running = stepped(simulated_pod(exits), NOW)
     assert stepper.status(running, later(4)) is None
     assert stepper.remaining_s(running, later(4)) == 1
     ended = stepped(running, later(5))
@@ -80,22 +80,22 @@ def test_a_pod_ends_when_its_annotation_says(exits: str, phase: str, code: int) 
 
 @pytest.mark.parametrize("exits", ["", "soon", "5", "5:", ":1", "a:b"])
 def test_nonsense_and_nothing_mean_a_pod_that_stays(exits: str) -> None:
-    running = stepped(pod(exits), NOW)
+    running = stepped(simulated_pod(exits), NOW)
     assert stepper.status(running, later(60)) is None
     assert stepper.remaining_s(running, NOW) is None
 
 
 def test_a_pod_that_is_always_restarted_stays() -> None:
-    running = stepped(pod("5:1", restart="Always"), NOW)
+    running = stepped(simulated_pod("5:1", restart="Always"), NOW)
     assert stepper.status(running, later(60)) is None
 
 
 def test_a_pod_that_is_to_go_gets_no_status() -> None:
-    assert stepper.status(pod(deletionTimestamp="2025-01-31T12:00:00Z"), NOW) is None
+    assert stepper.status(simulated_pod(deletionTimestamp="2025-01-31T12:00:00Z"), NOW) is None
 
 
 def test_init_containers_are_done_and_sidecars_run() -> None:
-    given = pod()
+    given = simulated_pod()
     given["spec"]["initContainers"] = [
         {"name": "setup", "image": "i"},
         {"name": "proxy", "image": "j", "restartPolicy": "Always"},

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from kube import client
+from kube.client import ClusterClient
 from sandbox import controlplane
 from sandbox.controlplane import Plane
 from tests.conftest import install_crds
-from tests.webhook.guarded import guarded
+from tests.webhook.guarded import guarded_webhook
 from tests.webhook.installed import Installed, installed
 from tests.webhook.replicas import Replica, Service
 
@@ -32,8 +33,14 @@ def start_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installe
     with controlplane.start(tmp_path_factory.mktemp("guarded")) as plane:
         with ThreadPoolExecutor() as pool:  # anybody who asks may be inside an event loop
             pool.submit(lambda: asyncio.run(install_crds(plane.kubeconfig))).result()
-        with guarded(plane, tmp_path_factory.mktemp("hooked")) as found:
+        with guarded_webhook(plane, tmp_path_factory.mktemp("hooked")) as found:
             yield found
+
+
+@pytest.fixture
+async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
+    async with client.connect(plane.kubeconfig) as real:
+        yield real
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ CONTROL_PLANE: Final = User(CONSUMER, ["liqo.io", "system:authenticated"])
 
 
 @contextlib.contextmanager
-def guarded(plane: Plane, directory: Path) -> Iterator[Installed]:
+def guarded_webhook(plane: Plane, directory: Path) -> Iterator[Installed]:
     """Yield it once the webhook is called and the policies refuse."""
     with installed(plane, directory) as found:
         Kubectl(plane.kubeconfig).apply(documents.of_kind(*policies.KINDS))
@@ -35,18 +35,18 @@ def guarded(plane: Plane, directory: Path) -> Iterator[Installed]:
             metadata={"labels": {keys.ORIGIN: CONSUMER}, "finalizers": ["a.io/b"]},
             spec={"pod": factories.pod_spec()},
         )  # fmt: skip
-        refused(found, keys.SERVICE, service, "liqo-consumers")
-        refused(found, keys.SHADOW_POD, shadow, "liqo-consumer-marks")
+        refused_by_policy(found, keys.SERVICE, service, "liqo-consumers")
+        refused_by_policy(found, keys.SHADOW_POD, shadow, "liqo-consumer-marks")
         yield found
 
 
-def refused(found: Installed, kind: Kind, obj: Object, told: str) -> None:
+def refused_by_policy(found: Installed, kind: Kind, obj: Object, told: str) -> None:
     """Return once the policy named ``told`` refuses ``obj``."""
     how: Any = {"user": KUBELET, "dryRun": "All"}
     reviews.wait_until(lambda: told in found.create(kind, obj, **how).message)
 
 
-def opened(found: Installed, consumer: str, **spec: object) -> str:
+def guarded_space(found: Installed, consumer: str, **spec: object) -> str:
     """Return a twin of a consumer whose own ProviderPolicy says ``spec``."""
     policy: Object = named(keys.PROVIDER_POLICY, Key("", consumer), spec=spec)
     assert found.create(keys.PROVIDER_POLICY, policy).is_done

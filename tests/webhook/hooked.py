@@ -22,7 +22,7 @@ from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox import binaries, controlplane
 from tests.factories import pod
-from tests.webhook.reviews import namespace, offloading
+from tests.webhook.reviews import labelled_namespace, offloading
 from tests.webhook.served import CA, leaf, store
 
 RULE = {"apiVersions": ["*"], "scope": "Namespaced"}
@@ -83,7 +83,7 @@ class Hooked:
             {
                 **self.hook("pod.mutate.liqo.io", "/mutate/pod", PODS, "In", "Fail"),
                 "reinvocationPolicy": "IfNeeded",
-            },
+            }
         ]
         path = "/validate/namespace-offloading"
         validating = [self.hook("nsoff.validate.liqo.io", path, OFFLOADINGS, "", "Fail")]
@@ -108,17 +108,17 @@ class Hooked:
             return await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(other, **wrong))
 
         for attempt in (pod_, offloading_):
-            await until_refused(attempt)
+            await until_attempt_refused(attempt)
 
     async def space(self, cluster: ClusterClient, *, is_labelled: bool = True) -> str:
         name = f"live-{secrets.token_hex(4)}"
-        made = namespace(name, is_labelled=is_labelled)
+        made = labelled_namespace(name, is_labelled=is_labelled)
         made["metadata"]["labels"]["judged"] = self.run
         await cluster.create(keys.NAMESPACE, made)
         return name
 
 
-async def until_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
+async def until_attempt_refused(attempt: Callable[[], Awaitable[Object]]) -> None:
     """Wait until the API server takes something no more: it learns of rules by itself."""
     async with asyncio.timeout(300):
         with contextlib.suppress(KubeError):
@@ -158,7 +158,7 @@ def tolerates(made: Object) -> bool:
     return any(one.get("key") == "virtual-node.liqo.io/not-allowed" for one in found)
 
 
-async def kubectl(plane: controlplane.Plane, obj: Object, verb: str, *flags: str) -> None:
+async def run_kubectl(plane: controlplane.Plane, obj: Object, verb: str, *flags: str) -> None:
     command = (str(binaries.kubectl()), f"--kubeconfig={plane.kubeconfig}", verb, *flags, "-f", "-")
     pipe = asyncio.subprocess.PIPE
     started = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)

@@ -20,7 +20,7 @@ def required(made: Object) -> list[Object]:
     return list(terms)
 
 
-def answered(live: Installed) -> dict[str, int]:
+def answered_reviews(live: Installed) -> dict[str, int]:
     """Return how many reviews the webhook has answered at each path."""
     page = live.hooked.get("/metrics", live.scraper)
     counts = re.findall(

@@ -40,12 +40,10 @@ VN, NOT_VN, A, B, S1, S2 = (
 
 
 EMPTY: Term = {}
-PINNED: Term = {
-    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}],
-}
+PINNED: Term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
 
 
-def both(*terms: Term) -> Term:
+def join(*terms: Term) -> Term:
     return {"matchExpressions": [item for one in terms for item in one["matchExpressions"]]}
 
 
@@ -78,38 +76,26 @@ TABLE = [
         BOTH,
         (S1,),
         (A, B),
-        (both(A, S1), both(A, NOT_VN), both(B, S1), both(B, NOT_VN)),
+        (join(A, S1), join(A, NOT_VN), join(B, S1), join(B, NOT_VN)),
         id="LocalAndRemote, selector, own terms",
     ),
     pytest.param(REMOTE, (), (), (VN,), id="Remote"),
     pytest.param(
-        REMOTE,
-        (S1, S2),
-        (A,),
-        (both(A, S1, VN), both(A, S2, VN)),
-        id="Remote, selector, own term",
+        REMOTE, (S1, S2), (A,), (join(A, S1, VN), join(A, S2, VN)), id="Remote, selector, own term"
     ),
-    pytest.param(REMOTE, (), (A, EMPTY), (both(A, VN), EMPTY), id="Remote, own empty term"),
+    pytest.param(REMOTE, (), (A, EMPTY), (join(A, VN), EMPTY), id="Remote, own empty term"),
     pytest.param(REMOTE, (EMPTY,), (), (EMPTY,), id="Remote, empty selector term"),
     pytest.param(REMOTE, (EMPTY,), (A,), (EMPTY,), id="Remote, empty selector term, own term"),
     pytest.param(
         REMOTE, (), (PINNED,), ({**PINNED, **VN},), id="Remote, own term with matchFields"
     ),
     pytest.param(
-        REMOTE,
-        (S1,),
-        (A, B),
-        (both(A, S1, VN), both(B, S1, VN)),
-        id="Remote, worked example",
+        REMOTE, (S1,), (A, B), (join(A, S1, VN), join(B, S1, VN)), id="Remote, worked example"
     ),
 ]
 
 
-OURS = {
-    "key": "virtual-node.liqo.io/not-allowed",
-    "operator": "Exists",
-    "effect": "NoExecute",
-}
+OURS = {"key": "virtual-node.liqo.io/not-allowed", "operator": "Exists", "effect": "NoExecute"}
 
 
 EXPRESSIONS = st.sampled_from(

@@ -5,15 +5,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+import jsonpatch
 import msgspec
+import yaml
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from kube.cluster import Selection
 from kube.errors import KubeError
-from webhook import admission
+from webhook import admission, app
 from webhook.admission import Request, WebhookHandler
 
 PATIENCE_S = 300
@@ -21,7 +23,7 @@ T = TypeVar("T")
 
 
 class Known:
-    """A ``handlers.Lookup`` over a dict; ``error`` is what every look-up raises."""
+    """An ``admission.Lookup`` over a dict; ``error`` is what every look-up raises."""
 
     def __init__(self, *objects: tuple[Kind, Object], error: KubeError | None = None) -> None:
         self._objects = {(kind, _key(obj)): obj for kind, obj in objects}
@@ -48,12 +50,13 @@ class Known:
     def list_live(self, kind: Kind) -> Mapping[Key, Object]:
         return self.all(kind)
 
-    def select_live(self, of: Selection[T]) -> Mapping[Key, T]:
-        found = self.all(of.kind).items()
+    def select_live(
+        self, kind: Kind, shape: type[T], namespace: str = "", fields: str = ""
+    ) -> Mapping[Key, T]:
         return {
-            key: msgspec.json.decode(msgspec.json.encode(obj), type=of.shape)
-            for key, obj in found
-            if not of.namespace or key.namespace == of.namespace
+            key: msgspec.json.decode(msgspec.json.encode(obj), type=shape)
+            for key, obj in self.all(kind).items()
+            if not namespace or key.namespace == namespace
         }
 
     def may_get(self, request: Request, kind: Kind, namespace: str) -> bool:
@@ -71,13 +74,28 @@ def offloading(namespace: str = "shop", *, name: str = keys.OFFLOADING_NAME, **s
     return named(keys.NAMESPACE_OFFLOADING, Key(namespace, name), spec=spec)
 
 
+TABLE = Path(__file__).parents[1] / "tables" / "namespaceoffloadings.yaml"
+REFUSED = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+"""By a name: what a NamespaceOffloading is, and what its refusal says."""
+
+
+def wrong_offloading(row: Object, namespace: str = "shop") -> Object:
+    """Return the NamespaceOffloading of a row of ``REFUSED``, of ``namespace`` if it has none."""
+    spec = row.get("spec", {})
+    if count := row.get("terms", 0):
+        term = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
+        spec = {"clusterSelector": {"nodeSelectorTerms": [term] * count}}
+    name = row.get("name", keys.OFFLOADING_NAME)
+    return offloading(row.get("namespace", namespace), name=name, **spec)
+
+
 def by_policy(said: str) -> Object:
     """Return a NamespaceOffloading that asks for a policy of reflection."""
     key, metadata = Key("shop", keys.OFFLOADING_NAME), {keys.REFLECTION_POLICY: said}
     return named(keys.NAMESPACE_OFFLOADING, key, metadata={"annotations": metadata}, spec={})
 
 
-def namespace(name: str, *, is_labelled: bool = True) -> Object:
+def labelled_namespace(name: str, *, is_labelled: bool = True) -> Object:
     labels = {"liqo.io/scheduling-enabled": "true"} if is_labelled else {}
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
 
@@ -118,9 +136,30 @@ def body(*args: Any, **kwargs: Any) -> bytes:
     return json.dumps(review(*args, **kwargs)).encode()
 
 
-def answered(sent: bytes, judge: WebhookHandler) -> Object:
+def answer_of(sent: bytes, judge: WebhookHandler) -> Object:
     """Return the AdmissionReview that answers the body ``sent``."""
     return admission.answer(admission.parse(sent, budget_s=8.0), judge)
+
+
+def response(
+    known: Known,
+    path: str,
+    obj: Object,
+    *,
+    status: int = 200,
+    is_enforced: bool = False,
+    **request: Any,
+) -> Object:
+    """Return what the app answers to a review of ``obj``; ``object`` is that as it was admitted."""
+    client = app.create_app(app.webhook_handlers(known, is_enforced=is_enforced)).test_client()
+    sent = body(obj, **request)
+    found = client.post(path, data=sent, content_type="application/json")
+    assert found.status_code == status
+    answer: Object = found.get_json()
+    if answer["response"]["allowed"]:
+        answer["response"]["object"] = jsonpatch.apply_patch(obj, patch_of(answer))
+    answered: Object = answer["response"]
+    return answered
 
 
 def patch_of(answer: Object) -> list[Object]:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from apis import keys
 from apis.objects import Object
 from apis.validation import DeniedError
-from tests.webhook.reviews import answered, body, offloading, patch_of, review
+from tests import factories
+from tests.webhook.reviews import answer_of, body, offloading, patch_of, review
 from webhook import admission, strictjson
 from webhook.admission import Admitted, MalformedError, Request, WebhookHandler
 
@@ -38,7 +39,7 @@ ALLOWING = judge(Admitted())
 
 
 def test_an_answer_repeats_version_and_uid_and_no_patch() -> None:
-    answer = answered(body(POD), ALLOWING)
+    answer = answer_of(body(POD), ALLOWING)
 
     assert answer == {
         "apiVersion": "admission.k8s.io/v1",
@@ -50,7 +51,7 @@ def test_an_answer_repeats_version_and_uid_and_no_patch() -> None:
 def test_a_change_comes_with_its_type() -> None:
     operations = [{"op": "add", "path": "/spec/x", "value": "ü"}]
 
-    answer = answered(body(POD), judge(Admitted(operations)))
+    answer = answer_of(body(POD), judge(Admitted(operations)))
 
     assert answer["response"]["patchType"] == "JSONPatch"
     assert patch_of(answer) == operations
@@ -59,7 +60,7 @@ def test_a_change_comes_with_its_type() -> None:
 def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
     denied = DeniedError("spec.x:\r\nno " + "x" * 300 + ": do this", code=422)
 
-    response = answered(body(POD), judge(denied))["response"]
+    response = answer_of(body(POD), judge(denied))["response"]
 
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (422, "Invalid")
@@ -74,7 +75,7 @@ def test_a_refusal_has_code_reason_and_one_short_sentence() -> None:
 def test_warnings_are_short_printable_and_few() -> None:
     warnings = ["a\nb", "x" * 1000, *["more"] * 30]
 
-    response = answered(body(POD), judge(Admitted(warnings=warnings)))["response"]
+    response = answer_of(body(POD), judge(Admitted(warnings=warnings)))["response"]
 
     assert response["warnings"][0] == "a b"
     assert all(len(text) <= 256 and text.isprintable() for text in response["warnings"])
@@ -89,26 +90,16 @@ def test_what_may_be_missing_is_not_missed(name: str, *, is_null: bool) -> None:
     if is_null:
         sent["request"][name] = None
 
-    assert answered(json.dumps(sent).encode(), ALLOWING)["response"]["allowed"]
+    assert answer_of(json.dumps(sent).encode(), ALLOWING)["response"]["allowed"]
 
 
 def test_a_delete_has_only_an_old_object() -> None:
     sent = body(None, operation="DELETE", oldObject=POD)
 
-    assert answered(sent, ALLOWING)["response"]["allowed"]
+    assert answer_of(sent, ALLOWING)["response"]["allowed"]
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        pytest.param({"operation": "UPDATE", "oldObject": POD}, "not UPDATE", id="operation"),
-        pytest.param({"operation": "CONNECT"}, "not CONNECT", id="CONNECT"),
-        pytest.param({"operation": "EXPLODE"}, "not EXPLODE", id="unknown operation"),
-        pytest.param({"subResource": "status"}, "not pods/status", id="subresource"),
-        pytest.param({"kind_": "nodes"}, "not nodes", id="another kind"),
-        pytest.param({"version": "v2"}, "not pods v2", id="another version"),
-    ],
-)
+@factories.cases("request_, message")
 def test_what_it_is_not_for_is_refused_explicitly(request_: dict[str, Any], message: str) -> None:
     sent = review(POD)
     resource = sent["request"]["resource"]
@@ -116,7 +107,7 @@ def test_what_it_is_not_for_is_refused_explicitly(request_: dict[str, Any], mess
     resource["version"] = request_.pop("version", "v1")
     sent["request"] |= request_
 
-    response = answered(json.dumps(sent).encode(), ALLOWING)["response"]
+    response = answer_of(json.dumps(sent).encode(), ALLOWING)["response"]
 
     assert response["allowed"] is False
     assert response["status"]["code"] == 400
@@ -128,7 +119,7 @@ def test_a_custom_kind_is_known_by_group_and_plural() -> None:
     kind = keys.NAMESPACE_OFFLOADING
     only = WebhookHandler(kind, frozenset({"CREATE"}), lambda _request: Admitted())
 
-    assert answered(body(offloading(), kind=kind), only)["response"]["allowed"]
+    assert answer_of(body(offloading(), kind=kind), only)["response"]["allowed"]
 
 
 HOSTILE = [
@@ -185,7 +176,7 @@ HOSTILE = [
 @pytest.mark.parametrize("sent", HOSTILE)
 def test_a_hostile_body_is_malformed_and_the_answer_is_json(sent: bytes) -> None:
     with pytest.raises(MalformedError) as malformed:
-        answered(sent, ALLOWING)
+        answer_of(sent, ALLOWING)
 
     answer = json.dumps(admission.malformed(malformed.value)).encode()
     assert json.loads(answer)["response"]["allowed"] is False
@@ -194,19 +185,18 @@ def test_a_hostile_body_is_malformed_and_the_answer_is_json(sent: bytes) -> None
 
 def test_what_is_malformed_keeps_its_uid() -> None:
     with pytest.raises(MalformedError) as malformed:
-        answered(body(POD, operation=5), ALLOWING)
+        answer_of(body(POD, operation=5), ALLOWING)
 
     assert admission.malformed(malformed.value)["response"]["uid"] == UID
 
 
 @pytest.mark.parametrize(
-    "odd",
-    ["😀 \u2028 \x7f", "\\u0000", "{" * 300 + "[" * 300, "\\", '"', "x" * 300_000],
+    "odd", ["😀 \u2028 \x7f", "\\u0000", "{" * 300 + "[" * 300, "\\", '"', "x" * 300_000]
 )
 def test_odd_text_in_an_object_is_none_of_our_business(odd: str) -> None:
     sent = {**POD, "odd": {odd: [odd, 10**300, 1e300, -0.0]}}
 
-    assert answered(body(sent), ALLOWING)["response"]["allowed"]
+    assert answer_of(body(sent), ALLOWING)["response"]["allowed"]
 
 
 def test_a_pair_of_surrogates_is_a_character() -> None:

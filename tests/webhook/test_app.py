@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import inspect
 import json
 import time
 from collections import Counter
@@ -13,12 +14,15 @@ import pytest
 from flask.testing import FlaskClient
 
 from apis import keys
-from apis.objects import Key, Kind, Object, named
+from apis.objects import Key, Kind, Object, annotations, named
+from apis.validation import DeniedError
 from kube.authz import NotAuthorizedError, UnauthenticatedError
 from kube.errors import NotReachableError
 from tests import factories
-from tests.webhook.reviews import Known, body, namespace, offloading, patch_of, review
-from webhook import app, webhooks, worker
+from tests.webhook.reviews import Known, body, labelled_namespace, offloading, patch_of, review
+from webhook import app, handlers, webhooks, worker
+from webhook.admission import Admitted, Lookup, Request
+from webhook.rules import namespaceoffloadings, peering, pods, shadowpods, virtualnodes
 
 VALIDATE = "/validate/namespace-offloading"
 POD = {
@@ -34,6 +38,48 @@ def test_each_webhook_of_the_table_has_a_handler() -> None:
     judged = app.webhook_handlers(Known(), lambda *_: None)
 
     assert set(judged) == {row.path for row in webhooks.WEBHOOKS}
+
+
+def test_each_handler_has_a_webhook_in_the_table() -> None:
+    modules = [handlers, peering, namespaceoffloadings, pods, shadowpods, virtualnodes]
+    found = {
+        f"{module.__name__}:{name}"
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+        if next(iter(inspect.signature(function).parameters), "") == "request"
+    }
+
+    assert found == {row.handler for row in webhooks.WEBHOOKS}
+
+
+def keep_names_short(request: Request, lookup: Lookup) -> Admitted:
+    namespace = lookup.get(keys.NAMESPACE, Key("", request.namespace)) or {}
+    if len(request.name) > int(annotations(namespace)["longest"]):
+        raise DeniedError("metadata.name is too long: choose a shorter one")
+    return Admitted()
+
+
+def test_a_row_and_a_function_are_a_new_rule() -> None:
+    row = webhooks.Row(
+        "short.validate.example.com",
+        "/validate/short",
+        keys.CONFIG_MAP,
+        frozenset({"CREATE"}),
+        f"{__name__}:keep_names_short",
+    )
+    shop = named(keys.NAMESPACE, Key("", "shop"), metadata={"annotations": {"longest": "3"}})
+    served = app.webhook_handlers(Known((keys.NAMESPACE, shop)), rows=[row])
+    client = app.create_app(served).test_client()
+
+    def is_allowed(name: str) -> bool:
+        sent = body({"metadata": {"name": name}}, kind=keys.CONFIG_MAP, name=name)
+        found = client.post(row.path, data=sent, content_type="application/json").get_json()
+        return bool(found["response"]["allowed"])
+
+    assert app.waits(served, row.path, b"")
+    assert is_allowed("web")
+    assert not is_allowed("webs")
 
 
 def client(known: Known) -> FlaskClient:
@@ -64,7 +110,7 @@ def test_a_pod_is_changed_where_its_namespace_is_offloaded() -> None:
 
 
 def test_a_labelled_namespace_without_offloading_is_refused_early_with_the_cure() -> None:
-    found = answer(Known((keys.NAMESPACE, namespace("shop"))), "/mutate/pod")["response"]
+    found = answer(Known((keys.NAMESPACE, labelled_namespace("shop"))), "/mutate/pod")["response"]
 
     assert found["allowed"] is False
     assert found["status"]["code"] == 500
@@ -78,7 +124,7 @@ def test_a_labelled_namespace_without_offloading_is_refused_early_with_the_cure(
 
 
 def test_a_pod_outside_is_untouched() -> None:
-    known = Known((keys.NAMESPACE, namespace("shop", is_labelled=False)))
+    known = Known((keys.NAMESPACE, labelled_namespace("shop", is_labelled=False)))
 
     found = answer(known, "/mutate/pod")["response"]
 
@@ -89,7 +135,7 @@ def test_a_pod_outside_is_untouched() -> None:
 def test_an_offloading_that_ends_places_no_pod_any_more() -> None:
     ending = offloading(podOffloadingStrategy="Remote")
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    known = Known((keys.NAMESPACE_OFFLOADING, ending), (keys.NAMESPACE, namespace("shop")))
+    known = Known((keys.NAMESPACE_OFFLOADING, ending), (keys.NAMESPACE, labelled_namespace("shop")))
 
     found = answer(known, "/mutate/pod")["response"]
 
@@ -209,7 +255,7 @@ def test_probes() -> None:
     assert probed.test_client().get("/readyz").status_code == 200
 
 
-def counted(metric: str, *labels: str) -> float:
+def metric_value(metric: str, *labels: str) -> float:
     text = client(OFFLOADED).get("/metrics").get_data(as_text=True)
     found = [
         line
@@ -226,12 +272,12 @@ def test_verdicts_are_counted_with_the_class_of_their_reason() -> None:
     changed = (REVIEWS, "/mutate/pod", "changed", "offloaded")
     refused = (REVIEWS, "/mutate/pod", "denied", "InternalError")
     seconds = ("pyliqo_webhook_review_seconds_count", "/mutate/pod")
-    before = [counted(*each) for each in (changed, refused, seconds)]
+    before = [metric_value(*each) for each in (changed, refused, seconds)]
 
     answer(OFFLOADED, "/mutate/pod")
-    answer(Known((keys.NAMESPACE, namespace("shop"))), "/mutate/pod")
+    answer(Known((keys.NAMESPACE, labelled_namespace("shop"))), "/mutate/pod")
 
-    after = [counted(*each) for each in (changed, refused, seconds)]
+    after = [metric_value(*each) for each in (changed, refused, seconds)]
     assert after == [before[0] + 1, before[1] + 1, before[2] + 2]
 
 
@@ -243,24 +289,21 @@ def came(waited_s: float = 0, *, name: str = "") -> Object:
 
 def post_over(served: Any, how: Object, path: str = "/mutate/pod?timeout=3s") -> Any:
     return served.test_client().post(
-        path,
-        data=body(POD),
-        content_type="application/json",
-        environ_overrides=how,
+        path, data=body(POD), content_type="application/json", environ_overrides=how
     )
 
 
 def test_a_review_that_waited_too_long_for_a_thread_is_shed() -> None:
     known = Known((keys.NAMESPACE_OFFLOADING, offloading(podOffloadingStrategy="Remote")))
     served = app.create_app(app.webhook_handlers(known))
-    before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue")
+    before = metric_value("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue")
 
     found = post_over(served, came(waited_s=2.4))
 
     assert found.status_code == 503
     assert "try again" in found.get_json()["message"]
     assert known.asked == []
-    assert counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue") == before + 1
+    assert metric_value("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "queue") == before + 1
 
 
 def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
@@ -279,11 +322,11 @@ def test_the_wait_for_a_thread_counts_as_time_for_the_answer() -> None:
 
 
 def test_a_lookup_that_took_too_long_is_shed() -> None:
-    before = counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup")
+    before = metric_value("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup")
 
     post(Known(error=DOWN), "/mutate/pod", body(POD))
 
-    assert counted("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup") == before + 1
+    assert metric_value("pyliqo_webhook_reviews_shed_total", "/mutate/pod", "lookup") == before + 1
 
 
 @pytest.mark.parametrize(
@@ -353,7 +396,7 @@ def test_parallel_reviews_get_the_verdicts_of_serial_ones() -> None:
     known = Known(
         (keys.NAMESPACE_OFFLOADING, offloading("remote", podOffloadingStrategy="Remote")),
         (keys.NAMESPACE_OFFLOADING, offloading("local", podOffloadingStrategy="Local")),
-        (keys.NAMESPACE, namespace("labelled")),
+        (keys.NAMESPACE, labelled_namespace("labelled")),
     )
     served = app.create_app(app.webhook_handlers(known))
     namespaces = ["remote", "local", "labelled", "other"] * 500
@@ -392,14 +435,7 @@ RUNNING = (
 )
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("LocalAndRemote", "Remote", "2 running pod(s) violate podOffloadingStrategy Remote"),
-        ("LocalAndRemote", "Local", "1 running pod(s) violate podOffloadingStrategy Local"),
-        ("Local", "LocalAndRemote", ""),
-    ],
-)
+@factories.cases("old, new, told")
 def test_a_change_of_strategy_counts_the_pods_that_violate_it(
     old: str, new: str, told: str
 ) -> None:

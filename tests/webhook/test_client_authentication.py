@@ -41,7 +41,7 @@ def identity(ca: Keypair, name: str) -> Keypair:
     )
 
 
-def configuration(directory: Path, pair: Keypair) -> Path:
+def client_configuration(directory: Path, pair: Keypair) -> Path:
     """Write what makes an API server show ``pair`` to the webhook; return the file to name."""
     directory.mkdir()
     entry = json.loads(pki.kubeconfig(identity_of(pair)))["users"][0]["user"]
@@ -86,7 +86,7 @@ def ca() -> Keypair:
 def known(ca: Keypair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Yield an API server that shows a certificate to the webhook."""
     directory = tmp_path_factory.mktemp("known")
-    config = configuration(directory / "admission", identity(ca, NAME))
+    config = client_configuration(directory / "admission", identity(ca, NAME))
     with controlplane.start(
         directory / "plane", flags=[f"--admission-control-config-file={config}"]
     ) as plane:
@@ -101,7 +101,7 @@ def crds() -> list[Path]:
 
 
 @pytest.fixture
-async def replica(
+async def asked_replica(
     known: Plane, ca: Keypair, replicas: list[Replica], tmp_path: Path
 ) -> AsyncIterator[tuple[Service, Replica]]:
     """Yield a replica that answers only API servers that ``ca`` vouches for, and its Service."""
@@ -120,9 +120,9 @@ async def replica(
 
 
 async def test_only_the_api_server_is_answered(
-    known: Plane, ca: Keypair, replica: tuple[Service, Replica], tmp_path: Path
+    known: Plane, ca: Keypair, asked_replica: tuple[Service, Replica], tmp_path: Path
 ) -> None:
-    service, served = replica
+    service, served = asked_replica
     load = Load(known.kubeconfig, await service.offloaded())
     async with load.running():
         await load.steady()

@@ -11,7 +11,7 @@ from tests.factories import pod
 from tests.manifests.test_consumers import CLAIM, ROWS, hostile
 from tests.manifests.twins import claim, silver
 from tests.webhook.installed import ADMINISTRATOR, CONSUMER, Installed, User, path_of
-from tests.webhook.placed import answered
+from tests.webhook.placed import answered_reviews
 from tests.webhook.reviews import wait_until
 from webhook import admission
 from webhook.rules import shadowpods
@@ -25,7 +25,7 @@ SHADOW: Final[Object] = {
 }  # fmt: skip
 
 
-def twin(consumer: str | None) -> Object:
+def consumer_twin(consumer: str | None) -> Object:
     labels = {keys.REMOTE_CLUSTER_ID: consumer} if consumer else {}
     return named(keys.NAMESPACE, Key("", "twin"), metadata={"labels": labels})
 
@@ -37,12 +37,12 @@ def owned(**owner: Any) -> Object:
 @pytest.mark.parametrize(
     ("namespace", "user", "groups", "expected"),
     [
-        (twin("rome"), "pool-1", ["rome", "system:authenticated"], True),
-        (twin("rome"), "rome", ["liqo.io"], True),
-        (twin("rome"), "admin", ["system:masters"], False),
-        (twin("rome"), "pool-1", ["naples"], False),
-        (twin(None), "pool-1", ["rome"], False),
-        (twin(""), "", [""], False),
+        (consumer_twin("rome"), "pool-1", ["rome", "system:authenticated"], True),
+        (consumer_twin("rome"), "rome", ["liqo.io"], True),
+        (consumer_twin("rome"), "admin", ["system:masters"], False),
+        (consumer_twin("rome"), "pool-1", ["naples"], False),
+        (consumer_twin(None), "pool-1", ["rome"], False),
+        (consumer_twin(""), "", [""], False),
         (None, "pool-1", ["rome"], False),
     ],
 )
@@ -97,13 +97,13 @@ def test_who_belongs_to_the_cluster_is_not_asked_about(live: Installed) -> None:
     space = live.twin()
     debug = pod(space, "debug")
     assert live.create(keys.POD, debug).is_done
-    path, before = path_of(keys.POD, debug, part="exec"), answered(live)
+    path, before = path_of(keys.POD, debug, part="exec"), answered_reviews(live)
 
     live.send("POST", path, command="id")
     live.send("POST", path, command="id", user=User("robot", ["system:serviceaccounts"]))
     live.send("POST", path, command="id", user=KUBELET)
 
-    counts = answered(live)
+    counts = answered_reviews(live)
     path = "/validate/pod/connection"
     assert counts.get(path, 0) == before.get(path, 0) + 1
 
@@ -131,7 +131,7 @@ def test_what_programs_obey_is_as_it_was(
     wanted: dict[str, str], had: dict[str, str], opened: str, kept: dict[str, str]
 ) -> None:
     """Of an object that exists an annotation that an administrator set keeps its value."""
-    namespace = twin("rome")
+    namespace = consumer_twin("rome")
     namespace["metadata"]["annotations"] = {keys.OFFERED_ANNOTATION_DOMAINS: opened}
     new, old = noted(**wanted), noted(**had) if had else {}
 
@@ -150,14 +150,14 @@ def test_data_and_claims_are_not_refused_for_an_annotation(provider: Installed) 
     ordering = {name for name, row in rows.items() if "annotation" in row.told}
     sent = {name: (rows[name].kind, hostile(space)[name]) for name in ordering}
     wait_until(lambda: provider.create(CLAIM, claim(space, "honest"), user=KUBELET).is_done)
-    before = answered(provider)
+    before = answered_reviews(provider)
 
     made = {name: provider.create(*each, user=KUBELET) for name, each in sent.items()}
 
     assert len(sent) > len(ORDERED)
     assert {name: found.message for name, found in made.items() if not found.is_done} == {}
     assert all(not objects.annotations(found.body) for found in made.values())
-    counts = answered(provider)
+    counts = answered_reviews(provider)
     asked = sum(counts.get(path, 0) - before.get(path, 0) for path in ORDERED)
     assert asked == len(sent)
 
@@ -170,7 +170,7 @@ def test_data_and_claims_are_not_refused_for_an_annotation(provider: Installed) 
     assert objects.annotations(changed.body) == {COPIED: "kube-system/a", "note": "x"}
     plain = {"metadata": {"annotations": {"note": "y"}}}
     assert provider.send("PATCH", path, plain, form="merge-patch+json", user=KUBELET).is_done
-    assert sum(answered(provider).get(path, 0) for path in ORDERED) == (
+    assert sum(answered_reviews(provider).get(path, 0) for path in ORDERED) == (
         sum(counts.get(path, 0) for path in ORDERED) + 1
     )
 

@@ -5,7 +5,6 @@
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,13 +14,14 @@ from hypothesis import strategies as st
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
+from tests.conftest import size_of
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.reviews import Known, offloading
 from webhook import app, webhooks
 from webhook.admission import WebhookHandler
 
-TRIED: Final = int(os.environ.get("PYLIQO_FUZZ", "300"))
+TRIED: Final = size_of("PYLIQO_FUZZ", 100, 2000)
 SHOP, TENANT, TWIN = "shop", "liqo-tenant-rome", "shop-rome"
 CONSUMER: Final = {keys.REMOTE_CLUSTER_ID: "rome"}
 TERM: Object = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}
@@ -152,7 +152,7 @@ def spoilt(draw: st.DrawFn) -> tuple[str, Object]:
     return path, review
 
 
-def asked(client: FlaskClient, path: str, sent: bytes) -> tuple[int, Object]:
+def review_of(client: FlaskClient, path: str, sent: bytes) -> tuple[int, Object]:
     found = client.post(path, data=sent, content_type="application/json")
     answer: Object = json.loads(found.data)
     return found.status_code, answer
@@ -165,14 +165,14 @@ def test_what_is_tried_is_genuine_before_it_is_spoilt() -> None:
     for path, judge in TABLE.items():
         for operation in judge.operations:
             sent = json.dumps(genuine(path, judge, operation)).encode()
-            assert asked(CLIENT, path, sent)[0] == 200, path
+            assert review_of(CLIENT, path, sent)[0] == 200, path
 
 
 @settings(max_examples=TRIED, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tried=spoilt())
 def test_no_object_makes_the_webhook_fail(tried: tuple[str, Object]) -> None:
     path, review = tried
-    status, answer = asked(CLIENT, path, json.dumps(review).encode())
+    status, answer = review_of(CLIENT, path, json.dumps(review).encode())
 
     assert status in (200, 400), answer
     if status == 200:
@@ -188,4 +188,4 @@ def test_no_bytes_make_the_webhook_fail(path: str, at: float, put: bytes) -> Non
     where = int(at * len(whole))
 
     for sent in (whole[:where] + put + whole[where + len(put) :], whole[:where] + put):
-        assert asked(CLIENT, path, sent)[0] in (200, 400)
+        assert review_of(CLIENT, path, sent)[0] in (200, 400)

@@ -5,8 +5,9 @@ Source: docs/parity.md A-14, A-20 to A-22, A-28 to A-29, A-32; § 3.1-3.2; F-30.
 
 import asyncio
 import json
+import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from sandbox.kubectl import Kubectl, KubectlError
 from tests.factories import pod, pod_spec
 from tests.webhook.hooked import Hooked, start, tolerates
 from tests.webhook.podtable import TABLE
-from tests.webhook.reviews import offloading, wait_until
+from tests.webhook.reviews import REFUSED, offloading, wait_until, wrong_offloading
 
 pytestmark = pytest.mark.cluster
 
@@ -47,12 +48,6 @@ def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -
 async def _installed(kubeconfig: Path, found: Hooked) -> None:
     async with client.connect(kubeconfig) as cluster:
         await found.install(cluster)
-
-
-@pytest.fixture
-async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig) as real:
-        yield real
 
 
 async def test_what_comes_right_after_its_offloading_is_offloaded(
@@ -168,34 +163,18 @@ async def test_the_truth_table_is_what_the_server_stores(
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"namespaceMappingStrategy": "SelectedName"}, "remoteNamespaceName"),
-        (
-            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "Not.A.Label"},
-            "remoteNamespaceName|remote namespace",
-        ),
-        (
-            {
-                "clusterSelector": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}
-                    ]
-                }
-            },
-            "nodeSelectorTerms",
-        ),
-    ],
+    "row", [row for row in REFUSED.values() if "namespace" not in row], ids=lambda row: row["says"]
 )
 async def test_a_wrong_offloading_is_refused(
-    cluster: ClusterClient, hooked: Hooked, spec: Object, message: str
+    cluster: ClusterClient, hooked: Hooked, row: Object
 ) -> None:
     space = await hooked.space(cluster)
 
+    message = re.escape(str(row.get("schema", row["says"])))
     with pytest.raises(KubeError, match=message):
-        await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **spec))
+        await cluster.create(keys.NAMESPACE_OFFLOADING, wrong_offloading(row, space))
 
-    key = Key(space, "offloading")
+    key = Key(space, row.get("name", "offloading"))
     assert await cluster.get_live(keys.NAMESPACE_OFFLOADING, key) is None
 
 

@@ -36,7 +36,7 @@ def offloaded(live: Installed, strategy: str) -> str:
     return space
 
 
-def create(
+def try_pod(
     live: Installed, space: str, metadata: Object, user: User = OWNER, **spec: Any
 ) -> Answer:
     name = f"p-{secrets.token_hex(4)}"
@@ -52,7 +52,7 @@ MIRROR: Final[Object] = {"annotations": {keys.MIRROR_POD: "x"}}
 
 @pytest.mark.parametrize("strategy", ["Local", "Remote", "LocalAndRemote"])
 def test_no_annotation_makes_a_pod_of_a_namespace_a_mirror(live: Installed, strategy: str) -> None:
-    found = create(live, offloaded(live, strategy), MIRROR, nodeName=live.boston)
+    found = try_pod(live, offloaded(live, strategy), MIRROR, nodeName=live.boston)
 
     assert not found.is_done
     assert f"spec.nodeName: {live.boston} is" in found.message
@@ -62,8 +62,8 @@ def test_a_node_mirrors_its_own_pods_and_no_others(live: Installed) -> None:
     space = offloaded(live, "Remote")
     worker = User("system:node:worker", ["system:nodes", EXEMPT])
 
-    assert create(live, space, MIRROR, worker, nodeName="worker").is_done
-    other = create(live, space, MIRROR, worker, nodeName=live.boston)
+    assert try_pod(live, space, MIRROR, worker, nodeName="worker").is_done
+    other = try_pod(live, space, MIRROR, worker, nodeName=live.boston)
     assert f"spec.nodeName: {live.boston} is" in other.message
 
 
@@ -90,7 +90,7 @@ def test_no_owner_that_nobody_checked_leads_onto_a_node_that_is_not_allowed(
 ) -> None:
     affinity: Any = {"affinity": pinned(live.boston)} if is_pinned else {}
 
-    made = create(live, offloaded(live, strategy), DAEMON, tolerations=[EVERYTHING], **affinity)
+    made = try_pod(live, offloaded(live, strategy), DAEMON, tolerations=[EVERYTHING], **affinity)
 
     assert made.is_done, made
     boston = {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE, "region": "us"}
@@ -211,7 +211,7 @@ def test_a_policy_opens_a_field_to_what_it_names_and_no_further(
 # VirtualNodes -------------------------------------------------------------------------------------
 
 
-def virtual_node(live: Installed, space: str, name: str) -> Object:
+def virtual_node_on(live: Installed, space: str, name: str) -> Object:
     reference = {"vkOptionsTemplateRef": {"name": live.run}}
     spec = {"clusterID": "milan", "createNode": False, **reference}
     return named(keys.VIRTUAL_NODE, Key(space, name), spec=spec)
@@ -220,7 +220,7 @@ def virtual_node(live: Installed, space: str, name: str) -> Object:
 def test_one_name_is_one_virtual_node_and_that_of_a_tenant(live: Installed) -> None:
     labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
     name = f"v-{secrets.token_hex(4)}"
-    first, second = (virtual_node(live, live.space(labels), name) for _ in range(2))
+    first, second = (virtual_node_on(live, live.space(labels), name) for _ in range(2))
     assert live.create(keys.VIRTUAL_NODE, first).is_done
 
     assert "choose another name" in live.create(keys.VIRTUAL_NODE, second).message
@@ -229,7 +229,7 @@ def test_one_name_is_one_virtual_node_and_that_of_a_tenant(live: Installed) -> N
 
 def test_the_namespaces_of_the_cluster_have_no_virtual_node(live: Installed) -> None:
     system = named(keys.NAMESPACE, Key("", "kube-system"))
-    wanted = virtual_node(live, "kube-system", f"v-{secrets.token_hex(4)}")
+    wanted = virtual_node_on(live, "kube-system", f"v-{secrets.token_hex(4)}")
 
     def judged(run: str | None) -> Answer:
         change = {"metadata": {"labels": {"judged": run}}}
@@ -251,7 +251,7 @@ def test_a_certificate_that_home_gives_to_no_pod_is_asked_for_nowhere(live: Inst
     """``PodCertificateRequest`` is off in 1.35: the API server takes the field out of pods."""
     wanted = ASKED_FOR["spec.pod.volumes"]
 
-    made = create(live, offloaded(live, "Remote"), {}, **wanted)
+    made = try_pod(live, offloaded(live, "Remote"), {}, **wanted)
 
     assert made.is_done, made
     volumes = [one for one in made.body["spec"]["volumes"] if one["name"] == "v"]

@@ -35,7 +35,7 @@ SLOW: Final = 200
 AGENT: Final = "pyliqo-webhook"
 
 
-def written(live: Installed, log: audit.Log) -> list[audit.Call]:
+def webhook_writes(live: Installed, log: audit.Log) -> list[audit.Call]:
     """Return what the webhook itself has written since ``log`` began."""
     calls = log.settled(live.plane.api)
     return [call for call in calls if call.is_write and call.agent.startswith(AGENT)]
@@ -45,7 +45,7 @@ def tls() -> ssl.SSLContext:
     return ssl.create_default_context(cadata=CA.certificate.decode())
 
 
-def forged(space: str) -> list[tuple[str, Object]]:
+def forged_posts(space: str) -> list[tuple[str, Object]]:
     """Return what somebody inside the cluster might post, with the path to post it to."""
     metadata = {"labels": {keys.CREATOR_USER: "rome-c34af51dd912", keys.ORIGIN: CONSUMER}}
     found: list[tuple[str, Kind, Object]] = [
@@ -70,7 +70,7 @@ def test_a_thousand_reviews_that_no_api_server_sent_change_nothing(live: Install
     space = live.space()
     namespace = named(keys.NAMESPACE, Key("", space))
     before, log = live.read(keys.NAMESPACE, namespace), audit.Log(live.plane.audit_log)
-    posts = forged(space)
+    posts = forged_posts(space)
 
     with contextlib.closing(
         http.client.HTTPSConnection("127.0.0.1", live.hooked.port, context=tls())
@@ -89,7 +89,7 @@ def test_a_thousand_reviews_that_no_api_server_sent_change_nothing(live: Install
                 "uid", "allowed", "patch", "patchType", "warnings", "status", "auditAnnotations"
             }  # fmt: skip
 
-    assert written(live, log) == []
+    assert webhook_writes(live, log) == []
     assert live.read(keys.NAMESPACE, namespace) == before
 
 
@@ -100,17 +100,17 @@ def test_a_dry_run_and_a_refusal_by_ours_label_no_namespace(live: Installed) -> 
 
     assert live.create(keys.NAMESPACE_OFFLOADING, remote, dryRun="All").is_done
     assert not live.create(keys.NAMESPACE_OFFLOADING, wrong).is_done
-    assert written(live, log) == []
+    assert webhook_writes(live, log) == []
 
     assert live.create(keys.NAMESPACE_OFFLOADING, remote).is_done
-    assert [call.resource for call in written(live, log)] == ["namespaces"]
+    assert [call.resource for call in webhook_writes(live, log)] == ["namespaces"]
     namespace = live.read(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space))) or {}
     stored = live.read(keys.NAMESPACE_OFFLOADING, remote) or {}
     assert namespace["metadata"]["labels"][keys.SCHEDULING_ENABLED] == "true"
     by = namespace["metadata"]["annotations"][keys.SCHEDULING_ENABLED_BY]
     assert by == stored["metadata"]["uid"]
     assert not live.create(keys.NAMESPACE_OFFLOADING, remote).is_done  # it is there already
-    assert written(live, log) == []
+    assert webhook_writes(live, log) == []
 
 
 def test_a_thousand_refused_creates_leave_nothing_behind(live: Installed) -> None:
@@ -121,7 +121,7 @@ def test_a_thousand_refused_creates_leave_nothing_behind(live: Installed) -> Non
         found = live.create(keys.POD, pod(space, f"p-{number}"))
         assert "no NamespaceOffloading" in found.message
 
-    assert written(live, log) == []
+    assert webhook_writes(live, log) == []
     pods = live.send("GET", f"/api/v1/namespaces/{space}/pods")
     assert pods.body["items"] == []
 

@@ -14,7 +14,7 @@ import yaml
 from apis import keys, podfields, podvolumes, providerpolicy
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import MappedNamespace, OffloadingPatch
-from apis.providerpolicy import AllowedReflection, PodPolicy, ProviderPolicy
+from apis.providerpolicy import AllowedPodFields, AllowedReflection, ProviderPolicy
 from kubelet.pods import shadowpod
 from kubelet.pods.shadowpod import Options
 from reflector.kinds import networking, storage
@@ -23,7 +23,7 @@ from tests import factories
 from tests.manifests.test_consumer_services import SERVICES
 from tests.manifests.twins import silver
 from tests.webhook import reviews
-from tests.webhook.guarded import KUBELET, opened
+from tests.webhook.guarded import KUBELET, guarded_space
 from tests.webhook.installed import CONSUMER, Answer, Installed, User, path_of
 from tests.webhook.podsecurity import FIXTURES, complaints, fixtures
 
@@ -57,14 +57,14 @@ def sides(provider: Installed) -> dict[str, Side]:
     assert provider.apply(keys.STORAGE_CLASS, silver()).is_done
     strict = User(f"{STRICT}-0123456789ab", [STRICT, "system:authenticated"])
     fields = {"volumeTypes": sorted(podvolumes.OPENED)}
-    closed = opened(provider, STRICT, podSecurityLevel="restricted", allowedPodFields=fields)
+    closed = guarded_space(provider, STRICT, podSecurityLevel="restricted", allowedPodFields=fields)
     found = {
         "baseline": Side(CONSUMER, provider.twin(), KUBELET),
         "restricted": Side(STRICT, closed, strict),
     }
-    lax = shadow(provider, found["restricted"], factories.pod_spec())
+    lax = honest_shadow(provider, found["restricted"], factories.pod_spec())
     reviews.wait_until(
-        lambda: not sent(provider, found["restricted"], keys.SHADOW_POD, lax).is_done
+        lambda: not sent_by(provider, found["restricted"], keys.SHADOW_POD, lax).is_done
     )
     return found
 
@@ -75,7 +75,7 @@ def whole(provider: Installed, kind: Kind, local: Object) -> Object:
     return found.body if found.is_done else local
 
 
-def shadow(
+def honest_shadow(
     provider: Installed, side: Side, spec: Object, annotations: Object | None = None
 ) -> Object:
     metadata = {"annotations": annotations or {}}
@@ -83,7 +83,7 @@ def shadow(
     return shadowpod.shadow(local, side.pair, Options("milan", OffloadingPatch()))
 
 
-def sent(provider: Installed, side: Side, kind: Kind, obj: Object) -> Answer:
+def sent_by(provider: Installed, side: Side, kind: Kind, obj: Object) -> Answer:
     """Return the answer to the side's virtual kubelet; nothing changes."""
     return provider.create(kind, obj, user=side.kubelet, dryRun="All")
 
@@ -106,8 +106,8 @@ def test_every_fixture_is_sent_and_judged_by_its_level(
 def mistaken(provider: Installed, side: Side, level: str, path: Path, *, passes: bool) -> str:
     """Return how the answer to a fixture differs from what its level says of what is sent."""
     pod = yaml.safe_load(path.read_text())
-    made = shadow(provider, side, pod["spec"], pod["metadata"].get("annotations"))
-    found = sent(provider, side, keys.SHADOW_POD, made)
+    made = honest_shadow(provider, side, pod["spec"], pod["metadata"].get("annotations"))
+    found = sent_by(provider, side, keys.SHADOW_POD, made)
     forged = {"metadata": made["metadata"], "spec": made["spec"]["pod"]}
     rules = [*complaints(forged, level), *never(forged["spec"])]
     is_other = path.name.startswith(SENT_AS_FALSE) or path.name == WINDOWS
@@ -120,17 +120,14 @@ def mistaken(provider: Installed, side: Side, level: str, path: Path, *, passes:
 
 def never(spec: Object) -> list[str]:
     """Return the volumes that no level and no ProviderPolicy allows."""
-    is_open = PodPolicy(volume_types=podvolumes.OPENED)
+    is_open = ProviderPolicy(allowed=AllowedPodFields(volume_types=podvolumes.OPENED))
     return list(podvolumes.complaints("volumes", spec.get("volumes"), spec, is_open))
 
 
 TOKEN: Final = {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}
 ROOT_CA: Final = {"configMap": {"name": "kube-root-ca.crt"}}
 FIELD: Final = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
-CLAIM: Final = {
-    "accessModes": ["ReadWriteOnce"],
-    "resources": {"requests": {"storage": "1Gi"}},
-}
+CLAIM: Final = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 VOLUMES: Final[dict[str, Object]] = {
     "configMap": {"name": "settings"},
     "downwardAPI": {"items": [FIELD]},
@@ -152,10 +149,10 @@ def test_each_volume_of_the_default_list_passes(
     provider: Installed, sides: dict[str, Side], type_: str
 ) -> None:
     side, name = sides["baseline"], "kube-api-access-x" if type_ == "projected" else "data"
-    made = shadow(provider, side, mounted(name, {type_: VOLUMES[type_]}))
+    made = honest_shadow(provider, side, mounted(name, {type_: VOLUMES[type_]}))
 
     assert type_ in made["spec"]["pod"]["volumes"][0]
-    assert sent(provider, side, keys.SHADOW_POD, made).message == ""
+    assert sent_by(provider, side, keys.SHADOW_POD, made).message == ""
 
 
 def mounted(name: str, volume: Object) -> Object:
@@ -173,7 +170,7 @@ def test_a_claim_of_the_default_class_passes(provider: Installed, sides: dict[st
     made = storage.remote_claim(
         local, ReflectionContext(side.pair, settings=RemoteObjectOptions(enable_storage=True))
     )
-    found = sent(provider, side, keys.PERSISTENT_VOLUME_CLAIM, made)
+    found = sent_by(provider, side, keys.PERSISTENT_VOLUME_CLAIM, made)
 
     assert found.message == ""
     assert "storageClassName" not in made["spec"]
@@ -189,14 +186,14 @@ def test_a_service_of_each_type_passes_where_its_policy_opens_it(
     change = {"metadata": {"annotations": dict(providerpolicy.offer_annotations(policy))}}
     taken = AllowedReflection.parse(providerpolicy.shown_offers(policy))
     outward = factories.service(side.twin, type="NodePort")
-    assert not sent(provider, side, keys.SERVICE, outward).is_done
+    assert not sent_by(provider, side, keys.SERVICE, outward).is_done
 
     path = path_of(keys.NAMESPACE, space)
     assert provider.send("PATCH", path, change, form="merge-patch+json").is_done
 
-    reviews.wait_until(lambda: sent(provider, side, keys.SERVICE, outward).is_done)
+    reviews.wait_until(lambda: sent_by(provider, side, keys.SERVICE, outward).is_done)
     for name, (says, _, _) in SERVICES.items():
         local = whole(provider, keys.SERVICE, factories.service(HOME, name, **says))
         made = networking.SERVICE_REFLECTION.twin(local, ReflectionContext(side.pair, offers=taken))
         assert made["spec"].get("type") == local["spec"]["type"]
-        assert sent(provider, side, keys.SERVICE, made).message == "", name
+        assert sent_by(provider, side, keys.SERVICE, made).message == "", name

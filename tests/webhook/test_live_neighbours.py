@@ -75,7 +75,7 @@ UNDOING: Final[dict[Callable[[Object], None], str]] = {
 }
 
 
-class Case(NamedTuple):
+class NeighbourCase(NamedTuple):
     """A neighbour, and how it is registered."""
 
     change: Callable[[Object], None]
@@ -97,7 +97,7 @@ class Case(NamedTuple):
 
 
 CASES: Final = [
-    Case(*case)
+    NeighbourCase(*case)
     for case in itertools.product(
         (*ADDING, *UNDOING), (False, True), ("Never", "IfNeeded"), ("Fail", "Ignore")
     )
@@ -150,7 +150,7 @@ class _Answering(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def neighbours(
     live: Installed, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Case, str]]:
+) -> Iterator[dict[NeighbourCase, str]]:
     """Register all of them, each for one offloaded namespace; yield these."""
     folder = tmp_path_factory.mktemp("neighbours")
     store(folder, leaf())
@@ -172,12 +172,12 @@ def neighbours(
             server.shutdown()
 
 
-def _is_asked(live: Installed, server: Neighbours, case: Case, space: str) -> bool:
-    created(live, space, dryRun="All")
+def _is_asked(live: Installed, server: Neighbours, case: NeighbourCase, space: str) -> bool:
+    created_beside(live, space, dryRun="All")
     return f"/{case.name}" in server.asked
 
 
-def _registered(server: Neighbours, case: Case, mark: str) -> Object:
+def _registered(server: Neighbours, case: NeighbourCase, mark: str) -> Object:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
     hook = {
         "name": "neighbour.example.com",
@@ -204,16 +204,16 @@ def _space(live: Installed, mark: str) -> str:
     return space
 
 
-def created(live: Installed, space: str, **how: Any) -> Answer:
+def created_beside(live: Installed, space: str, **how: Any) -> Answer:
     obj = pod(space, f"p-{secrets.token_hex(4)}", spec=pod_spec())
     return live.create(keys.POD, obj, **how)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_stored_is_as_the_namespace_asks_or_nothing_is(
-    live: Installed, neighbours: dict[Case, str], case: Case
+    live: Installed, neighbours: dict[NeighbourCase, str], case: NeighbourCase
 ) -> None:
-    found = created(live, neighbours[case])
+    found = created_beside(live, neighbours[case])
 
     if case.has_the_last_word:
         assert found.status == 403

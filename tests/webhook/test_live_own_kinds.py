@@ -7,7 +7,7 @@ import asyncio
 import base64
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
@@ -20,7 +20,7 @@ from kube.errors import KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod_spec
 from tests.manifests import documents
-from tests.webhook.hooked import Hooked, kubectl, start
+from tests.webhook.hooked import Hooked, run_kubectl, start
 from tests.webhook.reviews import wait_until
 from tests.webhook.served import CA, address
 from webhook.webhooks import WEBHOOKS
@@ -59,19 +59,13 @@ def hooked(plane: Plane, crds: None, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig) as real:
-        yield real
-
-
-@pytest.fixture
 async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
     """Make a namespace of the consumer rome, and wait until the hooks are called there."""
     for kind in (keys.MUTATING_WEBHOOKS, keys.VALIDATING_WEBHOOKS):
         if await cluster.get_live(kind, Key("", hooked.run)) is None:
             hooks = registered(kind, hooked)
             await cluster.create(kind, named(kind, Key("", hooked.run), webhooks=hooks))
-    name = await namespace(cluster, hooked)
+    name = await hooked_namespace(cluster, hooked)
     async with asyncio.timeout(300):
         while not await are_called(cluster, name):  # noqa: ASYNC110  # it learns of both by itself
             await asyncio.sleep(0.05)
@@ -79,14 +73,14 @@ async def twin(cluster: ClusterClient, hooked: Hooked) -> str:
 
 
 @pytest.fixture
-async def tenant(
+async def hooked_tenant(
     cluster: ClusterClient, hooked: Hooked, twin: str
 ) -> str:  # so that they are called
     """Make a tenant namespace where the hooks are called."""
-    return await namespace(cluster, hooked, **{keys.TENANT_NAMESPACE: "true"})
+    return await hooked_namespace(cluster, hooked, **{keys.TENANT_NAMESPACE: "true"})
 
 
-async def namespace(cluster: ClusterClient, hooked: Hooked, **labels: str) -> str:
+async def hooked_namespace(cluster: ClusterClient, hooked: Hooked, **labels: str) -> str:
     name = f"live-{secrets.token_hex(4)}"
     metadata = {"labels": {"judged": hooked.run, keys.REMOTE_CLUSTER_ID: "rome", **labels}}
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name), metadata=metadata))
@@ -134,9 +128,9 @@ async def test_shadow_pods_are_judged_and_their_upkeep_is_not_hindered(
 
 
 async def test_virtual_nodes_are_filled_in_and_keep_to_the_template(
-    cluster: ClusterClient, tenant: str
+    cluster: ClusterClient, hooked_tenant: str
 ) -> None:
-    key = Key(tenant, f"vn-{secrets.token_hex(4)}")
+    key = Key(hooked_tenant, f"vn-{secrets.token_hex(4)}")
     elsewhere, missing = (
         named(keys.VIRTUAL_NODE, key, spec={"vkOptionsTemplateRef": reference})
         for reference in ({"name": "a", "namespace": "shop"}, {"name": "nobody"})
@@ -211,12 +205,12 @@ KEPT: Final[Mapping[Kind, Object]] = {
 
 
 async def test_a_slice_called_like_a_node_of_this_cluster_is_refused(
-    cluster: ClusterClient, tenant: str
+    cluster: ClusterClient, hooked_tenant: str
 ) -> None:
     name = f"node-{secrets.token_hex(4)}"
     node = named(keys.NODE, Key("", name), spec={"unschedulable": True})
     made = await cluster.create(keys.NODE, node)
-    slice_ = named(keys.RESOURCE_SLICE, Key(tenant, name), spec={"class": "default"})
+    slice_ = named(keys.RESOURCE_SLICE, Key(hooked_tenant, name), spec={"class": "default"})
     with pytest.raises(KubeError, match=f"there is a node '{name}', and nodes are called after"):
         await cluster.create(keys.RESOURCE_SLICE, slice_)
     await cluster.delete(keys.NODE, Key("", name), uid=uid(made))
@@ -304,8 +298,8 @@ async def test_a_daemon_set_is_kept_off_virtual_nodes_and_applied_twice_as_once(
     sent = daemon_set(twin, **({"affinity": affinity} if own else {}))
 
     for _ in range(2):
-        await kubectl(plane, sent, "apply", *way)
-    await kubectl(plane, sent, "diff", *way)
+        await run_kubectl(plane, sent, "apply", *way)
+    await run_kubectl(plane, sent, "diff", *way)
 
     made = await cluster.get_live(keys.DAEMON_SET, Key(twin, "logs"))
     assert made is not None

@@ -17,7 +17,7 @@ from tests.factories import pod, pod_spec
 from tests.manifests import documents
 from tests.webhook import reviews
 from tests.webhook.installed import EXEMPT, Answer, Installed, User, path_of
-from tests.webhook.placed import EU, EVERYTHING, answered, required, values
+from tests.webhook.placed import EU, EVERYTHING, answered_reviews, required, values
 from tests.webhook.podtable import PODS
 from tests.webhook.reviews import offloading
 
@@ -51,7 +51,7 @@ def bind(live: Installed, made: Object, node: str, **how: Any) -> Answer:
     return live.send("POST", path_of(keys.POD, made, part="binding"), binding, **how)
 
 
-def create(live: Installed, space: str, **spec: Any) -> Answer:
+def create_pod_in(live: Installed, space: str, **spec: Any) -> Answer:
     return live.create(keys.POD, pod(space, f"p-{secrets.token_hex(4)}", spec=pod_spec(**spec)))
 
 
@@ -84,9 +84,9 @@ def test_a_node_is_one_of_those_that_the_namespace_allows(
     spec = {"runtimeClassName": runtime} if runtime else {}
 
     if way == "by name":
-        found = create(live, space, nodeName=name, **spec)
+        found = create_pod_in(live, space, nodeName=name, **spec)
     else:
-        made = create(live, space, **spec)
+        made = create_pod_in(live, space, **spec)
         assert made.is_done, made
         found = bind(live, made.body, name)
 
@@ -99,16 +99,16 @@ def test_a_namespace_that_is_not_offloaded_is_not_judged(live: Installed, way: s
     """Its virtual kubelet starts no pod of a namespace that is not mapped to its cluster."""
     space = live.space()
     if way == "by name":
-        assert create(live, space, nodeName=live.milan).is_done
+        assert create_pod_in(live, space, nodeName=live.milan).is_done
     else:
-        assert bind(live, create(live, space).body, live.milan).is_done
+        assert bind(live, create_pod_in(live, space).body, live.milan).is_done
 
 
 def test_the_scheduler_is_not_asked_about(live: Installed) -> None:
     space = live.offloaded(podOffloadingStrategy="Remote", clusterSelector=EU)
     scheduler = User("system:kube-scheduler", [EXEMPT])
 
-    found = bind(live, create(live, space).body, live.boston, user=scheduler)
+    found = bind(live, create_pod_in(live, space).body, live.boston, user=scheduler)
 
     assert found.is_done  # the affinity of the pod is what the scheduler obeys
 
@@ -123,7 +123,7 @@ def test_a_toleration_made_by_hand_leads_out_of_no_local_namespace(
 ) -> None:
     space = live.offloaded(label=label, podOffloadingStrategy="Local")
 
-    made = create(live, space, tolerations=[toleration])
+    made = create_pod_in(live, space, tolerations=[toleration])
 
     (term,) = required(made.body)
     assert term == {"matchExpressions": [{"key": keys.NODE_TYPE, "operator": "NotIn",
@@ -134,7 +134,7 @@ def test_a_toleration_made_by_hand_leads_out_of_no_local_namespace(
 def test_nor_does_one_that_is_added_later(live: Installed, strategy: str) -> None:
     """A pod that was made before its namespace was offloaded has nothing that holds it back."""
     space = live.space()
-    made = create(live, space).body
+    made = create_pod_in(live, space).body
     how = offloading(space, podOffloadingStrategy=strategy, clusterSelector=EU)
     assert live.create(keys.NAMESPACE_OFFLOADING, how).is_done
     path = path_of(keys.POD, made)
@@ -168,34 +168,34 @@ EVERY_WAY: Final[tuple[Object, ...]] = (
 def test_pods_of_namespaces_that_nobody_offloads_are_not_asked_about(live: Installed) -> None:
     offloaded = live.offloaded(podOffloadingStrategy="Remote")
     others = [live.space(), live.twin()]
-    before = answered(live)
+    before = answered_reviews(live)
 
     for space, spec in itertools.product(others, EVERY_WAY):
-        assert create(live, space, **spec).is_done
-    bound = create(live, others[0]).body
+        assert create_pod_in(live, space, **spec).is_done
+    bound = create_pod_in(live, others[0]).body
     assert bind(live, bound, "worker").is_done
-    assert create(live, offloaded).is_done
+    assert create_pod_in(live, offloaded).is_done
 
-    more = {path: count - before.get(path, 0) for path, count in answered(live).items()}
+    more = {path: count - before.get(path, 0) for path, count in answered_reviews(live).items()}
     assert {path: count for path, count in more.items() if count} == {"/mutate/pod": 1}
 
 
 def test_pods_of_local_namespaces_are_if_virtual_nodes_let_them_in(live: Installed) -> None:
     space = live.offloaded(label="false", podOffloadingStrategy="Local")
-    before = answered(live)
+    before = answered_reviews(live)
 
-    assert create(live, space).is_done
-    assert answered(live) == before
-    assert create(live, space, tolerations=[EVERYTHING]).is_done
-    assert answered(live)["/mutate/pod"] == before.get("/mutate/pod", 0) + 1
+    assert create_pod_in(live, space).is_done
+    assert answered_reviews(live) == before
+    assert create_pod_in(live, space, tolerations=[EVERYTHING]).is_done
+    assert answered_reviews(live)["/mutate/pod"] == before.get("/mutate/pod", 0) + 1
 
 
 def test_a_replaced_list_of_tolerations_keeps_the_one_that_was_added(live: Installed) -> None:
     """As on a real node, where DefaultTolerationSeconds adds its own again."""
     space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
-    made = create(live, space).body
+    made = create_pod_in(live, space).body
     mine = {"key": "mine", "operator": "Exists", "effect": "NoSchedule"}
-    before = answered(live)
+    before = answered_reviews(live)
 
     made["spec"]["tolerations"] = [mine]
     found = live.send("PUT", path_of(keys.POD, made), made)
@@ -204,12 +204,12 @@ def test_a_replaced_list_of_tolerations_keeps_the_one_that_was_added(live: Insta
     tolerations = found.body["spec"]["tolerations"]
     assert mine in tolerations
     assert [one["key"] for one in tolerations].count(keys.VIRTUAL_NODE_TAINT) == 1
-    assert answered(live)["/mutate/pod/update"] == before.get("/mutate/pod/update", 0) + 1
+    assert answered_reviews(live)["/mutate/pod/update"] == before.get("/mutate/pod/update", 0) + 1
 
 
 def test_no_other_change_of_a_pod_is_asked_about(live: Installed) -> None:
     space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
-    made = create(live, space).body
+    made = create_pod_in(live, space).body
     path, status = path_of(keys.POD, made), path_of(keys.POD, made, part="status")
     mine = {"key": "mine", "operator": "Exists", "effect": "NoSchedule"}
     tolerations = [*made["spec"]["tolerations"], mine]
@@ -220,12 +220,12 @@ def test_no_other_change_of_a_pod_is_asked_about(live: Installed) -> None:
         (status, {"status": {"phase": "Running", "podIP": "10.0.0.1"}}),
         (path, {"metadata": {"finalizers": None}}),
     ]
-    before = answered(live)
+    before = answered_reviews(live)
 
     for where, change in changes:
         assert live.send("PATCH", where, change, form="merge-patch+json").is_done
 
-    assert answered(live) == before
+    assert answered_reviews(live) == before
 
 
 def test_who_may_not_see_the_other_namespace_is_not_told_whose_twin_it_is(live: Installed) -> None:
@@ -300,11 +300,11 @@ def test_a_pod_that_is_stored_as_it_was_judged_is_not_asked_about_again(
     live: Installed, strategy: str, selector: str, spec: Object
 ) -> None:
     space = live.offloaded(podOffloadingStrategy=strategy, **SELECTORS[selector])
-    before = answered(live)
+    before = answered_reviews(live)
 
-    assert create(live, space, **spec).is_done
+    assert create_pod_in(live, space, **spec).is_done
 
-    after = answered(live)
+    after = answered_reviews(live)
     assert after["/mutate/pod"] == before.get("/mutate/pod", 0) + 1
     assert after.get("/validate/pod", 0) == before.get("/validate/pod", 0)
 
@@ -332,21 +332,21 @@ def expressions(each: int) -> list[Object]:
 )  # fmt: skip
 def test_any_other_is(live: Installed, spec: Object) -> None:
     space = live.offloaded(podOffloadingStrategy="Remote")
-    before = answered(live)
+    before = answered_reviews(live)
 
-    assert create(live, space, **spec).is_done
+    assert create_pod_in(live, space, **spec).is_done
 
-    assert answered(live)["/validate/pod"] == before.get("/validate/pod", 0) + 1
+    assert answered_reviews(live)["/validate/pod"] == before.get("/validate/pod", 0) + 1
 
 
 @pytest.mark.parametrize("spec", [own(*expressions(400)), own(*values(20_000))])
 def test_one_of_any_size_is_where_the_namespace_asks_nothing(live: Installed, spec: Object) -> None:
     space = live.offloaded(podOffloadingStrategy="LocalAndRemote")
-    before = answered(live)
+    before = answered_reviews(live)
 
-    assert create(live, space, **spec).is_done
+    assert create_pod_in(live, space, **spec).is_done
 
-    assert answered(live)["/validate/pod"] == before.get("/validate/pod", 0) + 1
+    assert answered_reviews(live)["/validate/pod"] == before.get("/validate/pod", 0) + 1
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -361,10 +361,10 @@ def test_a_pod_that_is_changed_is_as_secure_as_before(live: Installed, strategy:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
-    assert create(
+    assert create_pod_in(
         live, space, containers=[{"name": "main", "image": "i", "securityContext": context}]
     ).is_done
-    assert create(live, space).status == 403
+    assert create_pod_in(live, space).status == 403
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,7 +8,7 @@ import base64
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from kube.errors import AlreadyExistsError, KubeError
 from sandbox.controlplane import Plane
 from tests.factories import pod, pod_spec
 from tests.manifests import documents
-from tests.webhook.hooked import LAGGING, Hooked, kubectl, start, tolerates
+from tests.webhook.hooked import LAGGING, Hooked, run_kubectl, start, tolerates
 from tests.webhook.reviews import offloading, wait_until
 from tests.webhook.served import CA, address
 
@@ -106,12 +106,6 @@ def lagging(
         yield [stack.enter_context(running(plane, folder, env=LAGGING)) for folder in folders]
 
 
-@pytest.fixture
-async def cluster(plane: Plane) -> AsyncIterator[ClusterClient]:
-    async with client.connect(plane.kubeconfig) as real:
-        yield real
-
-
 def is_untouched(made: Object, affinity: Object | None = None) -> bool:
     return not tolerates(made) and made["spec"].get("affinity", {}) == (affinity or {})
 
@@ -148,10 +142,10 @@ async def test_a_pod_of_one_file_is_applied_twice_as_once(
         ],
     }
 
-    await kubectl(plane, file, "apply", *way)
+    await run_kubectl(plane, file, "apply", *way)
     before = {key: one["metadata"]["resourceVersion"] for key, one in await pods_of(cluster, space)}
-    await kubectl(plane, file, "apply", *way)
-    await kubectl(plane, file, "diff", *way)
+    await run_kubectl(plane, file, "apply", *way)
+    await run_kubectl(plane, file, "diff", *way)
 
     after = {key: one["metadata"]["resourceVersion"] for key, one in await pods_of(cluster, space)}
     assert after == before

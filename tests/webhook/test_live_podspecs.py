@@ -35,7 +35,7 @@ def twin(live: Installed) -> str:
     return live.twin()
 
 
-def asked(live: Installed, twin: str, spec: Object) -> Answer:
+def podspec_fields(live: Installed, twin: str, spec: Object) -> Answer:
     """Return the answer to the consumer that creates a ShadowPod of ``spec``."""
     key = Key(twin, f"s-{secrets.token_hex(4)}")
     labels = {keys.ORIGIN: CONSUMER}
@@ -99,7 +99,7 @@ def test_each_field_gets_its_verdict_as_it_comes(
     wrong = {}
     for name, schema in schemas[POD_SPEC]["properties"].items():
         value = example(schemas, schema)
-        found = asked(live, twin, {**SPEC, name: value})
+        found = podspec_fields(live, twin, {**SPEC, name: value})
         verdict = podfields.FIELDS[name].provider.verdict
         rows = [row for sent, row in ROWS.get(name, []) if sent == value]
         expected = rows or ([REFUSED] if verdict == "refused" else [PASS, REFUSED])
@@ -118,7 +118,7 @@ def test_each_field_gets_its_verdict_as_it_comes(
 def test_the_verdict_on_a_field(
     live: Installed, twin: str, field: str, value: Any, verdict: str
 ) -> None:
-    found = asked(live, twin, {**SPEC, field: value})
+    found = podspec_fields(live, twin, {**SPEC, field: value})
 
     assert found.is_done is (verdict == PASS), found
     if not found.is_done:
@@ -131,7 +131,7 @@ def test_terms_reach_over_the_twins_of_the_same_consumer_alone(live: Installed, 
 
     def asks(name: str) -> Answer:
         affinity = affine("podAntiAffinity", REQUIRED, namespaces=[twin, name])
-        return asked(live, twin, {**SPEC, "affinity": affinity})
+        return podspec_fields(live, twin, {**SPEC, "affinity": affinity})
 
     assert asks(own).is_done
     for name in (others, "kube-system", "nowhere"):
@@ -144,7 +144,7 @@ def test_terms_reach_over_the_twins_of_the_same_consumer_alone(live: Installed, 
 def test_no_claim_is_made_of_what_a_consumer_may_write_into_none(
     live: Installed, twin: str, field: str
 ) -> None:
-    found = asked(live, twin, OF_OTHERS[field])
+    found = podspec_fields(live, twin, OF_OTHERS[field])
 
     assert found.status == 403
     assert f"ephemeral.volumeClaimTemplate.{field}" in found.message
@@ -187,7 +187,7 @@ ATTACKS: Final[list[tuple[str, Object]]] = [
 def test_what_the_pod_security_standards_forbid(
     live: Installed, twin: str, field: str, part: Object
 ) -> None:
-    found = asked(live, twin, {**SPEC, **part})
+    found = podspec_fields(live, twin, {**SPEC, **part})
 
     assert found.status == 403
     assert f"spec.pod.{field}" in found.message

@@ -61,7 +61,7 @@ def cores(amount: str) -> Object:
     return {"requests": {"cpu": amount}}
 
 
-def grant(live: Installed, user: User, **spec: Any) -> Object:
+def grant_cores(live: Installed, user: User, **spec: Any) -> Object:
     """Grant ``user`` four cores, unless ``spec`` says otherwise; return the Quota."""
     space = live.space()
     given = {"user": user.name, "resources": {"cpu": "4", "memory": "1Gi"}, **spec}
@@ -81,7 +81,7 @@ def test_what_plainly_does_not_fit_is_refused_and_all_else_admitted(
     enforcing: Installed, user: User
 ) -> None:
     twin = enforcing.twin()
-    quota = grant(enforcing, user)
+    quota = grant_cores(enforcing, user)
 
     for _ in range(3):  # more than there is in all: the rest waits for its turn
         assert asks(enforcing, twin, user, cores("3")).is_done
@@ -99,7 +99,7 @@ def test_what_plainly_does_not_fit_is_refused_and_all_else_admitted(
 
 def test_who_created_it_is_who_asked(enforcing: Installed, user: User) -> None:
     twin = enforcing.twin()
-    grant(enforcing, user)
+    grant_cores(enforcing, user)
 
     claim: dict[str, Any] = {keys.CREATOR_USER: "somebody-else"}
     made = asks(enforcing, twin, user, cores("1"), **claim)
@@ -113,7 +113,7 @@ def test_who_created_it_is_who_asked(enforcing: Installed, user: User) -> None:
 
 def test_what_lacks_nothing_is_not_sent_to_be_completed(enforcing: Installed, user: User) -> None:
     twin = enforcing.twin()
-    grant(enforcing, user)
+    grant_cores(enforcing, user)
     field = "automountServiceAccountToken"
     begin = enforcing.plane.audit_log.stat().st_size
     complete, not_said = Object({field: False}), Object({field: None})
@@ -173,7 +173,7 @@ def completed(live: Installed, twin: str, count: int, begin: int) -> dict[str, b
 def test_enforcement_is_as_the_quota_says(
     enforcing: Installed, user: User, quota: Object, resources: Object, told: str
 ) -> None:
-    grant(enforcing, user, **quota)
+    grant_cores(enforcing, user, **quota)
 
     found = asks(enforcing, enforcing.twin(), user, resources)
 

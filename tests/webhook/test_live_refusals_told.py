@@ -50,7 +50,7 @@ OFFERS: Final = {
 
 
 @pytest.fixture(scope="module")
-def twin(provider: Installed) -> str:
+def refused_twin(provider: Installed) -> str:
     """Return a twin whose policy offers one class and one domain of hosts."""
     name = provider.twin()
     path = path_of(keys.NAMESPACE, named(keys.NAMESPACE, Key("", name)))
@@ -73,7 +73,7 @@ async def milan(provider: Installed, tmp_path: Path) -> AsyncIterator[ClusterCli
 
 
 @pytest.fixture
-async def rome() -> FakeCluster:
+async def consumer_fake() -> FakeCluster:
     """Return the consumer's cluster, with its virtual node and the offloaded namespace."""
     made = FakeCluster()
     await made.create(keys.NAMESPACE, factories.namespace(HOME))
@@ -84,7 +84,7 @@ async def rome() -> FakeCluster:
     return made
 
 
-async def told(rome: FakeCluster, recorder: EventRecorder, kind: Kind) -> str:
+async def the_one_warning(rome: FakeCluster, recorder: EventRecorder, kind: Kind) -> str:
     """Return the one Warning about the user's object ``web``."""
     async with running(recorder.run()):
         await until(lambda: not recorder.waiting)
@@ -137,11 +137,11 @@ PODS: Final = {
 
 @pytest.mark.parametrize("row", PODS)
 async def test_a_refused_pod_says_so_by_event_condition_and_why(
-    rome: FakeCluster, milan: ClusterClient, twin: str, row: str
+    consumer_fake: FakeCluster, milan: ClusterClient, refused_twin: str, row: str
 ) -> None:
     spec, says, annotations = PODS[row]
-    world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
-    recorder = EventRecorder(rome, "vk", "vk-0")
+    world = World(consumer_fake, milan, MappedNamespace(CONSUMER, "milan", HOME, refused_twin))
+    recorder = EventRecorder(consumer_fake, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
     world.namespaces.others["bank"] = NamespaceMapping(MappingState.WITHDRAWN)
@@ -149,20 +149,20 @@ async def test_a_refused_pod_says_so_by_event_condition_and_why(
 
     await world.reconcile()
 
-    assert says in await told(rome, recorder, keys.POD)
+    assert says in await the_one_warning(consumer_fake, recorder, keys.POD)
     condition = worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
     assert condition["status"] == "False"
     assert says in condition["message"]
-    page = answers.lines(await why.pod(rome, world.web))
+    page = answers.lines(await why.pod(consumer_fake, world.web))
     assert says in "\n".join(page)
 
 
 async def test_a_pod_that_a_narrowed_policy_refuses_says_so_too(
-    provider: Installed, rome: FakeCluster, milan: ClusterClient, twin: str
+    provider: Installed, consumer_fake: FakeCluster, milan: ClusterClient, refused_twin: str
 ) -> None:
     """The provider's controller writes why into the ShadowPod that stands there."""
-    world = World(rome, milan, MappedNamespace(CONSUMER, "milan", HOME, twin))
-    recorder = EventRecorder(rome, "vk", "vk-0")
+    world = World(consumer_fake, milan, MappedNamespace(CONSUMER, "milan", HOME, refused_twin))
+    recorder = EventRecorder(consumer_fake, "vk", "vk-0")
     world.recorder = recorder  # type: ignore[assignment]  # the real one
     world.restart()
     await world.bound()
@@ -176,10 +176,10 @@ async def test_a_pod_that_a_narrowed_policy_refuses_says_so_too(
 
     await world.reconcile()
 
-    assert says in await told(rome, recorder, keys.POD)
+    assert says in await the_one_warning(consumer_fake, recorder, keys.POD)
     condition = worlds.named_condition(await world.status(), keys.OFFLOADED_CONDITION)
     assert (condition["status"], condition["message"]) == ("False", says)
-    assert says in "\n".join(answers.lines(await why.pod(rome, world.web)))
+    assert says in "\n".join(answers.lines(await why.pod(consumer_fake, world.web)))
 
 
 CLAIM: Final = named(
@@ -207,33 +207,33 @@ REFLECTED: Final[dict[str, tuple[KindReflection, Object, str]]] = {
 
 @pytest.mark.parametrize("row", REFLECTED)
 async def test_what_is_refused_of_the_reflected_is_told_on_the_original(
-    rome: FakeCluster, milan: ClusterClient, twin: str, row: str
+    consumer_fake: FakeCluster, milan: ClusterClient, refused_twin: str, row: str
 ) -> None:
     forge_, original, says = REFLECTED[row]
     kind = forge_.row.kind
-    await rome.create(kind, original)
-    recorder = EventRecorder(rome, "vk", "vk-0")
+    await consumer_fake.create(kind, original)
+    recorder = EventRecorder(consumer_fake, "vk", "vk-0")
 
     def tell(obj: Object, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         recorder.event(kind, obj, type_, reason, text)
 
     context = ReflectionContext(
-        MappedNamespace(CONSUMER, "milan", HOME, twin),
+        MappedNamespace(CONSUMER, "milan", HOME, refused_twin),
         settings=RemoteObjectOptions(enable_storage=True, enable_ingress=True),
-        lister=Seen(nodes=[looks.node(worlds.NODE, "milan")]),
+        lister=Seen(nodes=[looks.listed_node(worlds.NODE, "milan")]),
     )
-    ends = ReflectionClients(CachedCluster(rome), CachedCluster(milan), tell)
+    ends = ReflectionClients(CachedCluster(consumer_fake), CachedCluster(milan), tell)
 
     with pytest.raises(errors.ForbiddenError):  # the runner tries it again
         await Reflection(forge_, context, ends).reconcile(objects.key_of(original))
 
-    assert says in await told(rome, recorder, kind)
+    assert says in await the_one_warning(consumer_fake, recorder, kind)
     if kind == keys.PERSISTENT_VOLUME_CLAIM:  # of the others no pod waits
         mounts = volume(persistentVolumeClaim={"claimName": "web"})
         unbound = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         waits = factories.pod(HOME, "waits", spec=factories.pod_spec(**mounts))
-        await rome.create(keys.POD, waits)
+        await consumer_fake.create(keys.POD, waits)
         status = {"phase": "Pending", "conditions": [unbound]}
-        await rome.patch_status(keys.POD, Key(HOME, "waits"), status)
-        await rome.patch_status(kind, Key(HOME, "web"), {"phase": "Pending"})
-        assert says in "\n".join(answers.lines(await why.pod(rome, Key(HOME, "waits"))))
+        await consumer_fake.patch_status(keys.POD, Key(HOME, "waits"), status)
+        await consumer_fake.patch_status(kind, Key(HOME, "web"), {"phase": "Pending"})
+        assert says in "\n".join(answers.lines(await why.pod(consumer_fake, Key(HOME, "waits"))))

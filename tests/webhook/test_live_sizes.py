@@ -3,7 +3,6 @@
 ``PYLIQO_SIZES`` pods are tried, of random sizes. Source: docs/parity.md H8.
 """
 
-import os
 import random
 import threading
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Object, named
+from tests.conftest import size_of
 from tests.factories import pod, pod_spec
 from tests.webhook import reviews
 from tests.webhook.installed import Installed, path_of
@@ -20,7 +20,7 @@ from tests.webhook.reviews import wait_until
 
 pytestmark = pytest.mark.cluster
 
-TRIED: Final = int(os.environ.get("PYLIQO_SIZES", "20"))
+TRIED: Final = size_of("PYLIQO_SIZES", 20, 10_000)
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 DRY: Final[dict[str, Any]] = {"dryRun": "All"}
 

@@ -20,12 +20,13 @@ from kube import client
 from kube.client import ClusterClient
 from kube.errors import KubeError
 from sandbox.controlplane import Plane
+from tests import factories
 from tests.factories import pod
 from tests.kube.running import Gate
-from tests.kube.test_logs import NASTY
+from tests.kube.test_process import NASTY
 from tests.kubelet.test_outage import behind
 from tests.webhook import reviews
-from tests.webhook.hooked import OFFLOADINGS, Hooked, start, until_refused
+from tests.webhook.hooked import OFFLOADINGS, Hooked, start, until_attempt_refused
 from tests.webhook.installed import Answer, Installed
 from tests.webhook.reviews import offloading
 from tests.webhook.served import ANSWERED, HOSTILE, Served
@@ -84,16 +85,7 @@ def test_json_is_taken_and_nothing_else(live: Installed, raw: Served) -> None:
     assert set(others.values()) == {405}
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/mutate/pod/", 404),
-        ("/mutate", 404),
-        ("/mutate/pods", 404),
-        ("/", 404),
-        (f"/{ASKED}", 200),
-    ],
-)
+@factories.cases("path, status")
 def test_no_path_is_redirected(live: Installed, raw: Served, path: str, status: int) -> None:
     """An API server would follow; two slashes are read as one by who serves the app."""
     with contextlib.closing(raw.connection()) as connection:
@@ -162,7 +154,7 @@ def test_parallel_requests_get_the_verdicts_of_serial_ones(live: Installed) -> N
 
     def verdict(name: str) -> tuple[int, Any]:
         made = live.create(keys.POD, pod(spaces[name]), dryRun="All")
-        return made.status, made.message.replace(spaces[name], name) or told(made)
+        return made.status, made.message.replace(spaces[name], name) or placement_of(made)
 
     serial = {name: verdict(name) for name in spaces}
     names = [*spaces] * 60
@@ -174,7 +166,7 @@ def test_parallel_requests_get_the_verdicts_of_serial_ones(live: Installed) -> N
     assert len({json.dumps(said) for said in serial.values()}) == len(spaces) - 1
 
 
-def told(made: Answer) -> Object:
+def placement_of(made: Answer) -> Object:
     """Return what of a pod says how it was judged."""
     spec = made.body["spec"]
     return {part: spec.get(part) for part in ("affinity", "tolerations")}
@@ -216,4 +208,4 @@ async def until_called(hooked: Hooked, cluster: ClusterClient) -> None:
         space = await hooked.space(cluster)
         return await cluster.create(keys.NAMESPACE_OFFLOADING, offloading(space, **wrong))
 
-    await until_refused(attempt)
+    await until_attempt_refused(attempt)

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from apis import keys, naming
 from apis.objects import Key, Object
 from apis.validation import DeniedError
-from tests.webhook.reviews import by_policy, offloading
+from tests import factories
+from tests.webhook.reviews import REFUSED, by_policy, offloading, wrong_offloading
 from webhook.admission import Admitted, MalformedError
 from webhook.rules import namespaceoffloadings as rules
 
@@ -36,10 +38,11 @@ def created(
     known: Iterable[str] = ("b",),
     namespaces: Iterable[str] = (),
 ) -> Admitted:
+    names = {key: msgspec.convert(other, rules.TwinName) for key, other in (others or {}).items()}
     return rules.check_create(
         obj,
         obj["metadata"]["namespace"],
-        others=rules.Others(others or {}, lambda: namespaces, set(known).__contains__),
+        others=rules.Others(names, lambda: namespaces, set(known).__contains__),
         cluster_id=cluster_id,
     )
 
@@ -65,77 +68,12 @@ def test_what_is_right_passes_silently(obj: Object) -> None:
     assert created(obj) == Admitted(warnings=[])
 
 
-@pytest.mark.parametrize(
-    ("obj", "message"),
-    [
-        pytest.param(offloading(name="other"), "must be 'offloading'", id="name"),
-        pytest.param(offloading("kube-system"), "belongs to the system", id="kube-system"),
-        pytest.param(offloading("kube-public"), "belongs to the system", id="kube-*"),
-        pytest.param(offloading("liqo"), "belongs to the system", id="liqo"),
-        pytest.param(offloading("liqo-tenant-milan"), "belongs to the system", id="tenant"),
-        pytest.param(offloading("liqo-storage"), "belongs to the system", id="storage"),
-        pytest.param(
-            offloading(namespaceMappingStrategy="SelectedName"),
-            "remoteNamespaceName is mandatory",
-            id="SelectedName without a name",
-        ),
-        pytest.param(
-            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="No.Name"),
-            "'No.Name' must be at most 63",
-            id="SelectedName, no DNS label",
-        ),
-        pytest.param(
-            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="kube-system"),
-            "'kube-system' is reserved on every provider",
-            id="SelectedName, reserved",
-        ),
-        pytest.param(
-            offloading(namespaceMappingStrategy="SelectedName", remoteNamespaceName="default"),
-            "'default' is reserved on every provider",
-            id="SelectedName, reserved at the provider",
-        ),
-        pytest.param(
-            offloading("default", namespaceMappingStrategy="EnforceSameName"),
-            "choose another with SelectedName",
-            id="EnforceSameName, reserved at the provider",
-        ),
-        pytest.param(offloading(podOffloadingStrategy="Nowhere"), "Nowhere", id="strategy"),
-        pytest.param(
-            offloading(clusterSelector=expression(operator="Near", values=["x"])),
-            "clusterSelector.nodeSelectorTerms[0].matchExpressions",
-            id="operator",
-        ),
-        pytest.param(
-            offloading(clusterSelector=selector(EU, *expression()["nodeSelectorTerms"])),
-            "nodeSelectorTerms[1]",
-            id="In without values",
-        ),
-        pytest.param(
-            offloading(clusterSelector=expression(key="a b", values=["x"])),
-            "label key",
-            id="key",
-        ),
-        pytest.param(
-            offloading(clusterSelector=expression(values=["no value"])), "label value", id="value"
-        ),
-        pytest.param(
-            offloading(clusterSelector=expression(operator="Lt", values=["five"])),
-            "integer",
-            id="Lt",
-        ),
-        pytest.param(
-            offloading(clusterSelector=field(values=["a", "b"])), "exactly one value", id="field"
-        ),
-        pytest.param(
-            offloading(clusterSelector=selector(*[EU] * 100)), "100 terms, 99", id="terms"
-        ),
-    ],
-)
-def test_what_is_wrong_is_refused_with_field_and_cure(obj: Object, message: str) -> None:
+@pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_refused_with_field_and_cure(row: Object) -> None:
     with pytest.raises(DeniedError) as denied:
-        created(obj)
+        created(wrong_offloading(row))
 
-    assert message in str(denied.value)
+    assert row["says"] in str(denied.value)
     assert len(str(denied.value)) <= 256
     assert 400 <= denied.value.code < 500
 
@@ -241,22 +179,7 @@ def test_what_is_odd_is_admitted_with_a_warning(obj: Object, warning: str) -> No
     assert len(found) <= 120
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "field"),
-    [
-        ({}, {"namespaceMappingStrategy": "EnforceSameName"}, "namespaceMappingStrategy"),
-        (
-            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "a"},
-            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "b"},
-            "remoteNamespaceName",
-        ),
-        (
-            {"namespaceMappingStrategy": "SelectedName", "remoteNamespaceName": "a"},
-            {"namespaceMappingStrategy": "SelectedName"},
-            "remoteNamespaceName",
-        ),
-    ],
-)
+@factories.cases("before, after, field")
 @pytest.mark.parametrize("metadata", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
 def test_mapping_and_remote_name_never_change(
     before: Object, after: Object, field: str, metadata: Object
@@ -303,17 +226,7 @@ def test_only_another_rule_can_leave_pods_out_of_place(before: str, after: str) 
     assert rules.is_another_rule(new, selected)
 
 
-@pytest.mark.parametrize(
-    ("count", "note", "told"),
-    [
-        (0, "", ""),
-        (3, "", "3 running pod(s) violate podOffloadingStrategy Remote"),
-        (3, "", "annotate pyliqo.io/evict-misplaced-pods=Remote"),
-        (3, "Remote", "they are evicted, as the annotation"),
-        (3, "Local", "they are not evicted"),
-        (None, "", "pods that run may violate"),
-    ],
-)
+@factories.cases("count, note, told")
 def test_a_change_of_strategy_tells_what_becomes_of_running_pods(
     count: int | None, note: str, told: str
 ) -> None:

@@ -5,14 +5,13 @@ Source: docs/parity.md A-23, SEC-D5, F-31.
 
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from apis import keys
 from apis.objects import Object
+from tests import factories
 from tests.factories import node, pod, pod_spec
-from tests.webhook.reviews import Known, body, offloading, patch_of
-from webhook import app
+from tests.webhook.reviews import Known, offloading, response
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 TAINT = {"key": keys.VIRTUAL_NODE_TAINT, "value": "true", "effect": "NoExecute"}
@@ -29,21 +28,12 @@ def virtual(name: str = "milan", *, region: str = "eu", **rest: Any) -> Any:
     return keys.NODE, node(name, **made)
 
 
-def response(known: Known, path: str, obj: Object, **request: Any) -> Object:
-    served = app.create_app(app.webhook_handlers(known)).test_client()
-    found = served.post(path, data=body(obj, **request), content_type="application/json")
-    assert found.status_code == 200
-    answered: Object = found.get_json()["response"]
-    return answered
-
-
 def known(*more: Any, **spec: Any) -> Known:
     return Known((keys.NAMESPACE_OFFLOADING, offloading(**spec)), *more)
 
 
 def mutated(known: Known, obj: Object) -> Object:
-    found = response(known, "/mutate/pod", obj)
-    made: Object = jsonpatch.apply_patch(obj, patch_of({"response": found}))
+    made: Object = response(known, "/mutate/pod", obj)["object"]
     return made
 
 
@@ -166,16 +156,7 @@ def test_where_nodes_of_this_cluster_count_too_nothing_is_said() -> None:
     assert "warnings" not in response(here, "/mutate/pod", wanted())
 
 
-@pytest.mark.parametrize(
-    ("strategy", "spec", "is_told"),
-    [
-        ("Remote", {}, True),
-        ("LocalAndRemote", {}, True),
-        ("Local", {}, False),
-        ("Local", {"runtimeClassName": "liqo"}, True),
-        ("Remote", {"nodeName": "milan"}, False),
-    ],
-)
+@factories.cases("strategy, spec, is_told")
 def test_what_virtual_nodes_refuse_is_told_where_it_may_go_to_one(
     strategy: str, spec: Object, *, is_told: bool
 ) -> None:

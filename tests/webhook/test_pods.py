@@ -14,6 +14,7 @@ from apis.objects import Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.validation import DeniedError
+from tests import factories
 from tests.webhook.podtable import (
     BOTH,
     EMPTY,
@@ -33,7 +34,7 @@ from tests.webhook.podtable import (
     TOLERATIONS,
     VN,
     A,
-    both,
+    join,
     pod,
     term,
 )
@@ -68,15 +69,7 @@ def test_a_local_namespace_keeps_its_pods(selector: tuple[Term, ...]) -> None:
     assert pods.offload(pod(A), NamespaceOffloading(LOCAL, selector)) == []
 
 
-@pytest.mark.parametrize(
-    ("toleration", "is_kept_away"),
-    [
-        ({"operator": "Exists"}, True),
-        ({"key": keys.VIRTUAL_NODE_TAINT, "value": "true"}, True),
-        ({"key": keys.VIRTUAL_NODE_TAINT, "value": "other"}, False),
-        ({"key": "gpu", "operator": "Exists"}, False),
-    ],
-)
+@factories.cases("toleration, is_kept_away")
 def test_a_local_pod_that_tolerates_virtual_nodes_is_kept_away(
     toleration: Object, *, is_kept_away: bool
 ) -> None:
@@ -93,7 +86,7 @@ def test_the_runtime_class_places_but_the_selector_chooses(strategy: Strategy) -
 
     assert admitted(sent, NamespaceOffloading(strategy)) == sent
     assert admitted(sent, NamespaceOffloading(strategy, (S1, S2))) == pod(
-        both(A, S1), both(A, S2), runtimeClassName="liqo"
+        join(A, S1), join(A, S2), runtimeClassName="liqo"
     )
 
 
@@ -103,32 +96,14 @@ def test_another_runtime_class_is_a_pod_like_any_other() -> None:
     assert made == pod(VN, tolerations=[pods.TOLERATION], runtimeClassName="gvisor")
 
 
-@pytest.mark.parametrize(
-    "wide",
-    [
-        pytest.param(OURS, id="the same"),
-        pytest.param({"key": OURS["key"], "operator": "Exists"}, id="every effect"),
-        pytest.param({"operator": "Exists"}, id="everything"),
-        pytest.param({"operator": "Exists", "effect": "NoExecute"}, id="every key"),
-        pytest.param({**OURS, "effect": ""}, id="empty effect"),
-    ],
-)
+@factories.cases("wide")
 def test_a_toleration_as_wide_counts(wide: Object) -> None:
     sent = pod(VN, tolerations=[wide])
 
     assert admitted(sent, NamespaceOffloading(REMOTE)) == sent
 
 
-@pytest.mark.parametrize(
-    "narrow",
-    [
-        pytest.param({**OURS, "tolerationSeconds": 300}, id="for a time"),
-        pytest.param({**OURS, "effect": "NoSchedule"}, id="another effect"),
-        pytest.param({**OURS, "operator": "Equal", "value": "true"}, id="one value"),
-        pytest.param({**OURS, "key": "node.kubernetes.io/not-ready"}, id="another key"),
-        pytest.param({"key": OURS["key"], "effect": "NoExecute"}, id="Equal by default"),
-    ],
-)
+@factories.cases("narrow")
 def test_a_narrower_toleration_does_not_count(narrow: Object) -> None:
     made = admitted(pod(tolerations=[narrow]), NamespaceOffloading(BOTH))
 
@@ -158,7 +133,7 @@ def test_pods_placed_otherwise_are_left_alone(
     sent = pod(PINNED, **spec)
     sent["metadata"] |= metadata
 
-    verdict = pods.judge(sent, NamespaceOffloading(strategy, (S1,)))
+    verdict = pods.place(sent, NamespaceOffloading(strategy, (S1,)))
 
     assert jsonpatch.apply_patch(sent, verdict.patch)["spec"] == sent["spec"]
     assert reason in verdict.verdict
@@ -188,14 +163,7 @@ def test_no_owner_and_no_toleration_leads_onto_a_node_that_is_not_allowed(
     assert required(made) == expected
 
 
-@pytest.mark.parametrize(
-    "owner",
-    [
-        {**DAEMON, "apiVersion": "example.org/v1"},
-        {**DAEMON, "controller": False},
-        {**DAEMON, "kind": "ReplicaSet"},
-    ],
-)
+@factories.cases("owner")
 def test_what_only_resembles_a_daemon_set_is_offloaded(owner: Object) -> None:
     sent = pod(PINNED)
     sent["metadata"]["ownerReferences"] = [owner]
@@ -218,11 +186,11 @@ def test_what_anybody_may_write_is_no_way_past(metadata: Object) -> None:
 NOTE = "pyliqo.io/placement"
 
 
-def judged(sent: Object, strategy: Strategy, *terms: Term, generation: int = 3) -> Object:
+def placed_twice(sent: Object, strategy: Strategy, *terms: Term, generation: int = 3) -> Object:
     """Return ``sent`` after the webhook, having shown that twice is once."""
     offloading = NamespaceOffloading(strategy, terms, generation=generation)
-    made: Object = jsonpatch.apply_patch(sent, pods.judge(sent, offloading).patch)
-    assert not pods.judge(made, offloading).patch
+    made: Object = jsonpatch.apply_patch(sent, pods.place(sent, offloading).patch)
+    assert not pods.place(made, offloading).patch
     return made
 
 
@@ -254,12 +222,7 @@ EU_OR_HERE = (
             pod(tolerations=[OURS]),
             f"strategy=Remote generation=3 added=nodeAffinity {ON_VN}",
         ),
-        (
-            REMOTE,
-            (),
-            pod(EMPTY),
-            "strategy=Remote generation=3 added=toleration",
-        ),
+        (REMOTE, (), pod(EMPTY), "strategy=Remote generation=3 added=toleration"),
         (
             REMOTE,
             (),
@@ -279,25 +242,25 @@ EU_OR_HERE = (
 def test_what_was_added_is_told_on_the_pod(
     strategy: Strategy, selector: tuple[Term, ...], sent: Object, told: str
 ) -> None:
-    assert note(judged(sent, strategy, *selector)) == told
+    assert note(placed_twice(sent, strategy, *selector)) == told
 
 
 def test_other_annotations_stay_and_only_one_is_added() -> None:
     sent = pod()
     sent["metadata"]["annotations"] = {"a/b": "c"}
 
-    verdict = pods.judge(sent, NamespaceOffloading(REMOTE))
+    verdict = pods.place(sent, NamespaceOffloading(REMOTE))
 
     assert verdict.patch[-1]["path"] == "/metadata/annotations/pyliqo.io~1placement"
-    assert judged(sent, REMOTE)["metadata"]["annotations"].keys() == {"a/b", NOTE}
+    assert placed_twice(sent, REMOTE)["metadata"]["annotations"].keys() == {"a/b", NOTE}
 
 
 def test_what_another_webhook_undid_is_added_again_and_told_once() -> None:
-    made = judged(pod(), REMOTE)
+    made = placed_twice(pod(), REMOTE)
     told = note(made)
     del made["spec"]["tolerations"]
 
-    assert note(judged(made, REMOTE)) == told
+    assert note(placed_twice(made, REMOTE)) == told
 
 
 @pytest.mark.parametrize("claimed", ["strategy=Remote generation=2 added=nodeAffinity", "", "x"])
@@ -305,25 +268,14 @@ def test_a_note_that_came_with_the_pod_does_not_stay_untrue(claimed: str) -> Non
     sent = pod(VN, tolerations=[OURS])
     sent["metadata"]["annotations"] = {NOTE: claimed}
 
-    assert note(judged(sent, REMOTE)) == f"strategy=Remote generation=3 added=nothing {ON_VN}"
+    assert note(placed_twice(sent, REMOTE)) == f"strategy=Remote generation=3 added=nothing {ON_VN}"
 
 
 def numbered(count: int, key: str) -> tuple[Term, ...]:
     return tuple(term((key, "In", [str(number)])) for number in range(count))
 
 
-@pytest.mark.parametrize(
-    ("own", "selected", "fits"),
-    [
-        (10, 10, True),
-        (100, 1, True),
-        (0, 100, True),
-        (11, 10, False),
-        (101, 1, False),
-        (0, 101, False),
-        (5000, 5000, False),
-    ],
-)
+@factories.cases("own, selected, fits")
 def test_growth_is_bounded(own: int, selected: int, *, fits: bool) -> None:
     offloading = NamespaceOffloading(REMOTE, numbered(selected, "region"))
     sent = pod(*numbered(own, "disk"))
@@ -370,28 +322,14 @@ def test_allowed_nodes_of_a_local_namespace_are_its_own() -> None:
     assert pods.allowed_nodes(NamespaceOffloading(LOCAL, (S1,))) == [NOT_VN]
 
 
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        ("spec", None),
-        ("spec", []),
-        ("metadata", "x"),
-        ("spec.tolerations", {}),
-        ("spec.tolerations", [1]),
-        ("spec.affinity", []),
-        ("spec.affinity", {"nodeAffinity": "x"}),
-        ("spec.nodeName", {}),
-        ("metadata.ownerReferences", ["x"]),
-        ("metadata.annotations", [1]),
-    ],
-)
+@factories.cases("part, value")
 def test_what_is_no_pod_is_malformed(part: str, value: Any) -> None:
     sent = pod()
     above, _, name = part.rpartition(".")
     (sent[above] if above else sent)[name] = value
 
     with pytest.raises(MalformedError, match="not a Pod"):
-        pods.judge(sent, NamespaceOffloading(REMOTE))
+        pods.place(sent, NamespaceOffloading(REMOTE))
 
 
 # Generated pods -----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from apis.objects import Object
 from sandbox.api import RefusedError
 from sandbox.controlplane import Plane
 from tests import factories
+from tests.conftest import size_of
 from tests.webhook.podsecurity import FIXTURES, complaints, fixtures
 
 
@@ -122,7 +123,7 @@ SAFE: Final[Object] = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 PROFILES: Final = ("unconfined", "runtime/default", "localhost/mine")
-RUNS: Final = int(os.environ.get("PYLIQO_POD_SECURITY_PODS", "150"))
+RUNS: Final = size_of("PYLIQO_POD_SECURITY_PODS", 150, 2000)
 
 
 def some(chance: random.Random, parts: list[Object]) -> Object:
@@ -130,7 +131,7 @@ def some(chance: random.Random, parts: list[Object]) -> Object:
     return dict(chance.choice(parts)) if chance.random() < 0.25 else {}
 
 
-def container(chance: random.Random, name: str) -> Object:
+def drawn_container(chance: random.Random, name: str) -> Object:
     context = {**(SAFE if chance.random() < 0.85 else {}), **some(chance, CONTEXTS)}
     return {"name": name, "image": "i", "securityContext": context, **some(chance, OF_CONTAINERS)}
 
@@ -140,9 +141,9 @@ def any_pod(chance: random.Random) -> Object:
     common = [one for one in CONTEXTS if not one.keys() & OWN_OF_CONTAINERS]
     context = {**(SAFE_POD if chance.random() < 0.3 else {}), **some(chance, common)}
     context |= some(chance, [{"sysctls": [{"name": name, "value": "1"}]} for name in SYSCTLS])
-    spec = {"containers": [container(chance, "main")], "securityContext": context}
+    spec = {"containers": [drawn_container(chance, "main")], "securityContext": context}
     if chance.random() < 0.3:
-        spec["initContainers"] = [container(chance, "first")]
+        spec["initContainers"] = [drawn_container(chance, "first")]
     prefix = "container.apparmor.security.beta.kubernetes.io/main"
     annotations = {prefix: chance.choice(PROFILES)} if chance.random() < 0.1 else {}
     metadata = {"annotations": annotations}
@@ -167,7 +168,7 @@ def test_any_pod_is_judged_as_by_the_api_server(plane: Plane, level: str) -> Non
     judged = passed = 0
     for number in range(RUNS):
         sent = any_pod(chance)
-        refusal = refused(plane, space, sent)
+        refusal = refused_by_kubernetes(plane, space, sent)
         if refusal is not None:
             judged, passed = judged + 1, passed + (refusal == "")
             said = complaints(sent, level)
@@ -180,7 +181,7 @@ def test_any_pod_is_judged_as_by_the_api_server(plane: Plane, level: str) -> Non
     assert judged / 3 < passed < judged, "else too little was tried of one verdict"
 
 
-def refused(plane: Plane, space: str, sent: Object) -> str | None:
+def refused_by_kubernetes(plane: Plane, space: str, sent: Object) -> str | None:
     """Return why the API server's own evaluation refuses it, "" if not; None for no valid pod."""
     try:
         plane.api.request("POST", f"/api/v1/namespaces/{space}/pods?dryRun=All", sent)

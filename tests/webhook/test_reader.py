@@ -9,12 +9,13 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, key_of
-from kube.cluster import Cluster
+from kube.cluster import Cluster, Listing, Selection
 from kube.errors import NotReachableError
+from kube.slim import Partial
 from tests.fakes import FakeCluster
-from tests.webhook.reviews import namespace, offloading, wait_until
+from tests.webhook.reviews import labelled_namespace, offloading, wait_until
 from tests.webhook.slowservers import SHOP, Lagging, Silent, connecting
-from webhook.reader import CachedReader
+from webhook.reader import CachedReader, FreshList
 
 KINDS = [keys.NAMESPACE_OFFLOADING]
 
@@ -59,7 +60,7 @@ def test_a_miss_is_asked_of_the_server() -> None:
 
 def test_kinds_without_a_cache_are_always_asked_for() -> None:
     reader = following(
-        CachedReader(connecting(FakeCluster(), (keys.NAMESPACE, namespace("shop"))), KINDS)
+        CachedReader(connecting(FakeCluster(), (keys.NAMESPACE, labelled_namespace("shop"))), KINDS)
     )
 
     assert reader.get(keys.NAMESPACE, Key("", "shop")) is not None
@@ -95,3 +96,42 @@ def test_a_thread_that_ends_is_reported_and_is_no_answer() -> None:
     with pytest.raises(NotReachableError, match="no such file"):
         reader.get(KINDS[0], SHOP)
     wait_until(lambda: len(told) == 1)
+
+
+async def test_those_who_come_while_a_list_is_read_share_the_next_one() -> None:
+    """D22: 64 new NamespaceOffloadings at once. Each list begins after its askers came."""
+    server, began, read = FakeCluster(), asyncio.Event(), asyncio.Semaphore(0)
+    await server.create(KINDS[0], offloading())
+    lists: FreshList[Partial] = FreshList()
+
+    async def ask() -> Listing[Partial]:
+        listed = await server.list(Selection(KINDS[0], Partial))
+        began.set()
+        await read.acquire()
+        return listed
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(lists.next(ask))
+        await began.wait()
+        await server.create(KINDS[0], offloading("new"))
+        others = [tasks.create_task(lists.next(ask)) for _ in range(63)]
+        gone = asyncio.create_task(lists.next(ask))
+        await asyncio.sleep(0)
+        gone.cancel()
+        read.release()
+        read.release()
+
+    assert set(first.result()) == {SHOP}
+    assert all(set(each.result()) == {SHOP, Key("new", "offloading")} for each in others)
+    assert server.requests["list", "namespaceoffloadings"] == 2
+
+
+def test_who_asks_after_a_list_was_read_has_another() -> None:
+    cluster = FakeCluster()
+    reader = following(CachedReader(connecting(cluster), KINDS))
+
+    assert reader.list_live(keys.NAMESPACE) == {}
+    reader.call(lambda cluster: cluster.create(keys.NAMESPACE, labelled_namespace("shop")))
+
+    assert list(reader.list_live(keys.NAMESPACE)) == [Key("", "shop")]
+    assert cluster.requests["list", "namespaces"] == 2

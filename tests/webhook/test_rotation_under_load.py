@@ -6,7 +6,6 @@ given, so a break of trust shows as a failed creation.
 
 import datetime as dt
 import logging
-import os
 from typing import Final
 
 import pytest
@@ -15,12 +14,13 @@ from apis import authentication
 from certs.rotation import RotationOptions
 from kube import clock
 from sandbox.controlplane import Plane
+from tests.conftest import size_of
 from tests.kube.running import until_so
 from tests.webhook.replicas import Load, Replica, Service, certified, filling
 
 pytestmark = pytest.mark.cluster
 
-ROTATIONS: Final = int(os.environ.get("PYLIQO_ROTATIONS", "16"))
+ROTATIONS: Final = size_of("PYLIQO_ROTATIONS", 16, 200)
 """At least 15: so many bring a new authority, and take the old one out of the bundle."""
 MEANWHILE: Final = 60
 """So many pods are created between two rotations, and after each the API server has learned."""
@@ -70,10 +70,7 @@ async def test_rotations_under_load_fail_no_admission(
     )
     volumes, authorities = Volumes(*pair), set()
     await service.register()
-    async with (
-        certified(service, settings, now),
-        filling(service.cluster, settings, volumes.fill),
-    ):
+    async with certified(service, settings, now), filling(service.cluster, settings, volumes.fill):
         for replica in pair:
             replica.start(plane.kubeconfig)
             await until_so(replica.is_ready, "a replica that is ready")
@@ -85,7 +82,7 @@ async def test_rotations_under_load_fail_no_admission(
             for done in range(1, ROTATIONS + 1):
                 before = await service.bundle()
                 now.now += SECOND
-                await until_so(lambda: has(volumes, done + 1), f"rotation {done}")  # noqa: B023
+                await until_so(lambda: has_leaves(volumes, done + 1), f"rotation {done}")  # noqa: B023
                 await load.more(MEANWHILE)
                 after = await service.bundle()
                 authorities.update(authentication.certificates(after))
@@ -107,7 +104,7 @@ async def has_fewer(service: Service, authorities: set[bytes]) -> bool:
     return len(authentication.certificates(await service.bundle())) < len(authorities)
 
 
-async def has(volumes: Volumes, leaves: int) -> bool:
+async def has_leaves(volumes: Volumes, leaves: int) -> bool:
     return len(volumes.leaves) >= leaves
 
 

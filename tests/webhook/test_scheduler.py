@@ -5,7 +5,6 @@ hold; where it is not, no node meets both. ``PYLIQO_SCHEDULER_PAIRS`` sets how m
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -21,6 +20,7 @@ from apis.offloading import PodOffloadingStrategy as Strategy
 from kube.client import ClusterClient
 from kube.cluster import Selection
 from tests import factories
+from tests.conftest import size_of
 from tests.factories import pod_spec
 from tests.journeys import world
 from tests.kube.running import some_at_once
@@ -30,7 +30,7 @@ from webhook.rules import pods
 
 pytestmark = pytest.mark.cluster
 
-PAIRS: Final = int(os.environ.get("PYLIQO_SCHEDULER_PAIRS", "160"))
+PAIRS: Final = size_of("PYLIQO_SCHEDULER_PAIRS", 160, 2000)
 BATCH: Final = 40
 NODES: Final = 6
 """For each batch: few, so that a rule that is too wide or too narrow shows."""
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
     def stored(self) -> Object:
         """Return the pod after the webhook."""
-        changes = pods.judge(self.sent, self.offloading).patch
+        changes = pods.place(self.sent, self.offloading).patch
         made: Object = jsonpatch.apply_patch(self.sent, list(changes))
         return made
 
@@ -155,7 +155,7 @@ def is_refused(pod: Object) -> bool:
     return found.get("reason") == "Unschedulable"
 
 
-async def judged(cluster: ClusterClient, dice: Dice, batch: str, count: int) -> int:
+async def case_verdict(cluster: ClusterClient, dice: Dice, batch: str, count: int) -> int:
     """Return how many of ``count`` pods were bound, having shown that each is where it may be."""
     space = f"batch-{batch}"
     await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, Key("", space)))
@@ -198,7 +198,7 @@ async def test_pods_are_bound_where_user_and_namespace_both_allow_it(
     sizes = [min(BATCH, PAIRS - done) for done in range(0, PAIRS, BATCH)]
 
     bound = [
-        await judged(scheduled_cluster, dice, str(number), size)
+        await case_verdict(scheduled_cluster, dice, str(number), size)
         for number, size in enumerate(sizes)
     ]
 

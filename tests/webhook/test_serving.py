@@ -54,18 +54,18 @@ def nowhere(directory: Path) -> Path:
 
 @pytest.fixture(scope="module", name="served")
 def start_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with running(tmp_path_factory.mktemp("served")) as found:
+    with serving_process(tmp_path_factory.mktemp("served")) as found:
         yield found
 
 
 @pytest.fixture(name="own")
 def start_own(tmp_path: Path) -> Iterator[Served]:
-    with running(tmp_path) as found:
+    with serving_process(tmp_path) as found:
         yield found
 
 
 @contextlib.contextmanager
-def running(directory: Path, drain_s: int = 0) -> Iterator[Served]:
+def serving_process(directory: Path, drain_s: int = 0) -> Iterator[Served]:
     store(directory / "tls", leaf())
     port, log = free_port(), directory / "log"
     command = [
@@ -179,7 +179,7 @@ def test_it_serves_on_while_it_drains(tmp_path: Path) -> None:
     """Endless, so that no test depends on its length; what ends it is in the tests above."""
     review = body(POD)
     head = {"Content-Type": "application/json"}
-    with running(tmp_path, drain_s=3600) as draining, contextlib.ExitStack() as stack:
+    with serving_process(tmp_path, drain_s=3600) as draining, contextlib.ExitStack() as stack:
         kept = stack.enter_context(contextlib.closing(draining.connection()))
         kept.request("POST", f"{ANSWERED}?timeout=10s", review, head)
         before = kept.getresponse()
@@ -413,7 +413,8 @@ def test_the_process_that_forks_imports_nothing_of_what_answers() -> None:
     ).stdout.split()
 
     assert "gunicorn.arbiter" in modules
-    assert {"aiohttp", "flask", "cryptography", "prometheus_client"}.isdisjoint(modules)
+    others = {"aiohttp", "asyncio", "flask", "cryptography", "prometheus_client"}
+    assert others.isdisjoint(modules)
 
 
 def test_without_an_identity_it_ends_and_says_why(tmp_path: Path) -> None:
@@ -470,7 +471,7 @@ def test_addresses(host: str, bound: str) -> None:
 
 def test_half_open_and_slow_connections_keep_nobody_out(own: Served) -> None:
     async def asked() -> int:
-        async with flood.held(own.port):
+        async with flood.held_connections(own.port):
             found = await asyncio.to_thread(own.ask, "POST", f"{ANSWERED}?timeout=10s", body(POD))
             return found[0]
 

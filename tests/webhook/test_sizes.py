@@ -61,7 +61,7 @@ def pod(*terms: Term, **spec: Any) -> Object:
 
 def judged(sent: Object, terms: Sequence[Term], strategy: Strategy = Strategy.REMOTE) -> Admitted:
     space = NamespaceOffloading(strategy, tuple(terms))
-    return pods.judge(sent, space)
+    return pods.place(sent, space)
 
 
 def created(terms: Sequence[Term]) -> Admitted:

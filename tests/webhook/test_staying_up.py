@@ -77,7 +77,7 @@ async def test_breaking_the_glass_lets_everything_pass_until_the_manifests_are_a
     cluster, kind = service.cluster, keys.MUTATING_WEBHOOKS
 
     async def is_refused() -> bool:
-        return "pod.mutate.liqo.io" in await refusal(service, namespace)
+        return "pod.mutate.liqo.io" in await webhook_refusal(service, namespace)
 
     await until_so(is_refused, "a refusal, for nobody serves")
     found = await cluster.get_live(kind, key)
@@ -85,11 +85,11 @@ async def test_breaking_the_glass_lets_everything_pass_until_the_manifests_are_a
     await cluster.delete(kind, key, uid=found["metadata"]["uid"])
 
     async def passes() -> bool:
-        return not await refusal(service, namespace)
+        return not await webhook_refusal(service, namespace)
 
     await until_so(passes, "a pod")
     for _ in range(20):
-        assert await refusal(service, namespace) == ""
+        assert await webhook_refusal(service, namespace) == ""
     assert await cluster.get_live(kind, key) is None
 
     await service.register()
@@ -100,7 +100,7 @@ async def test_breaking_the_glass_lets_everything_pass_until_the_manifests_are_a
         await load.steady()
 
 
-async def refusal(service: Service, namespace: str) -> str:
+async def webhook_refusal(service: Service, namespace: str) -> str:
     """Return why a pod is refused in ``namespace``, or an empty string."""
     body = pod(namespace, "x")
     body["metadata"] = {"generateName": "x-", "namespace": namespace}

@@ -16,6 +16,7 @@ from apis import keys
 from apis.objects import Key, Kind, Object, named
 from kube.errors import KubeError
 from kube.memory import give_back
+from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import until
 from tests.webhook.reviews import body, offloading, patch_of
@@ -38,7 +39,7 @@ class Failing(Lagging):
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def served_judges(
     cluster: FakeCluster, *objects: tuple[Kind, Object]
 ) -> AsyncIterator[Mapping[str, WebhookHandler]]:
     """Yield the judges, whose reader lives in the loop of the test."""
@@ -59,7 +60,7 @@ def answered(judges: Mapping[str, WebhookHandler], timeout: str = "1s") -> tuple
 
 async def test_what_the_caches_know_is_answered_in_the_loop() -> None:
     cluster = FakeCluster()
-    async with served(cluster, (keys.NAMESPACE_OFFLOADING, offloading())) as judges:
+    async with served_judges(cluster, (keys.NAMESPACE_OFFLOADING, offloading())) as judges:
         await until(lambda: not app.waits(judges, PATH, body(POD)))
         status, answer = answered(judges)
 
@@ -69,7 +70,7 @@ async def test_what_the_caches_know_is_answered_in_the_loop() -> None:
 
 
 async def test_a_namespaceoffloading_that_no_cache_has_is_looked_up_in_a_thread() -> None:
-    async with served(Lagging(), (keys.NAMESPACE_OFFLOADING, offloading())) as judges:
+    async with served_judges(Lagging(), (keys.NAMESPACE_OFFLOADING, offloading())) as judges:
         assert app.waits(judges, PATH, body(POD))
         status, answer = await asyncio.to_thread(answered, judges)
 
@@ -79,7 +80,7 @@ async def test_a_namespaceoffloading_that_no_cache_has_is_looked_up_in_a_thread(
 
 @pytest.mark.parametrize("cluster", [Silent(), Failing()], ids=["silent", "failing"])
 async def test_what_the_server_does_not_say_is_no_answer(cluster: FakeCluster) -> None:
-    async with served(cluster) as judges:
+    async with served_judges(cluster) as judges:
         status, failure = await asyncio.to_thread(answered, judges, "100ms")
 
     assert status == 503
@@ -89,7 +90,7 @@ async def test_what_the_server_does_not_say_is_no_answer(cluster: FakeCluster) -
 async def test_a_shadowpod_of_a_twin_that_is_known_is_judged_in_the_loop() -> None:
     twin = named(keys.NAMESPACE, Key("", "shop"))
     sent = body({"metadata": {"name": "web", "namespace": "shop"}, "spec": {}})
-    async with served(FakeCluster(), (keys.NAMESPACE, twin)) as judges:
+    async with served_judges(FakeCluster(), (keys.NAMESPACE, twin)) as judges:
         await until(lambda: not app.waits(judges, "/validate/shadowpods", sent))
 
 
@@ -111,28 +112,14 @@ async def test_what_turns_out_to_have_to_wait_is_answered_in_a_thread() -> None:
 
 
 async def test_the_loop_never_waits_for_itself() -> None:
-    async with served(Lagging()) as judges:
+    async with served_judges(Lagging()) as judges:
         with pytest.raises(MustWaitError):
             answered(judges)
 
 
-@pytest.mark.parametrize(
-    ("path", "is_slow"),
-    [
-        ("/healthz", False),
-        ("/readyz", False),
-        ("/metrics", True),
-        ("/mutate/foreign-cluster", False),
-        ("/mutate/tenants", False),
-        ("/mutate/resourceslices", False),
-        ("/validate/namespace-offloading", True),
-        ("/validate/shadowpods", True),
-        ("/validate/tenants", True),
-        (PATH, True),
-    ],
-)
+@factories.cases("path, is_slow")
 async def test_what_may_have_to_wait_is_known_before(path: str, *, is_slow: bool) -> None:
-    async with served(FakeCluster()) as judges:
+    async with served_judges(FakeCluster()) as judges:
         assert app.waits(judges, path, b"no review") is is_slow
 
 

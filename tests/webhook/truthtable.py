@@ -97,7 +97,7 @@ def _rows() -> Iterator[Sequence[str]]:
 
 
 def _row(pod: _Pod, offloading: NamespaceOffloading) -> Sequence[str]:
-    judged = pods.judge(pod.whole(), offloading)
+    judged = pods.place(pod.whole(), offloading)
     tolerates = any("tolerations" in change["path"] for change in judged.patch)
     return (
         offloading.strategy.value,

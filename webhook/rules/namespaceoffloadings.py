@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from apis import keys, naming, nodeselector, objects, placement, reflection
-from apis.objects import Key, Object, annotations, canonical
+from apis import keys, naming, nodeselector, placement, reflection
+from apis.objects import Key, Meta, Object, annotations, canonical
 from apis.offloading import MappingStrategy, NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.validation import DeniedError
 from webhook import admission
-from webhook.admission import Admitted
+from webhook.admission import Admitted, NodeSelector
 
 MAX_TERMS: Final = 99
 """Of a cluster selector: one more may be added, and pods take 100 in all."""
@@ -23,10 +23,32 @@ MAX_BYTES: Final = 48 * 1024
 INVALID: Final = 422
 
 
-class Others(NamedTuple):
-    """What a new NamespaceOffloading is judged against."""
+class _NameSpec(msgspec.Struct, gc=False, frozen=True, rename="camel", omit_defaults=True):
+    namespace_mapping_strategy: str | None = None
+    remote_namespace_name: str | None = None
 
-    offloadings: Mapping[Key, Object]
+
+class _NameStatus(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    remote_namespace_name: str | None = None
+
+
+class TwinName(msgspec.Struct, gc=False, frozen=True):
+    """What of a NamespaceOffloading says how the remote namespace is called."""
+
+    metadata: Meta
+    spec: _NameSpec = _NameSpec()
+    status: _NameStatus = _NameStatus()
+
+    def of(self, namespace: str, cluster_id: str) -> str:
+        """Return the name, the recorded one first."""
+        offloading = _parse({"spec": msgspec.to_builtins(self.spec)})
+        return self.status.remote_namespace_name or _remote_name(offloading, namespace, cluster_id)
+
+
+class Others(NamedTuple):
+    """What a new NamespaceOffloading is compared with."""
+
+    offloadings: Mapping[Key, TwinName]
     """All that exist."""
     namespaces: Callable[[], Iterable[str]]
     """Returns the names of all that exist; it is called only where they matter."""
@@ -74,7 +96,7 @@ def check_alone(obj: Object, namespace: str) -> NamespaceOffloading:
 def check_update(old: Object, new: Object) -> Admitted:
     """Admit the change from ``old`` to ``new``, with warnings for what is odd.
 
-    An object that is being deleted is judged like any other; what did not change is not.
+    An object that is being deleted is checked like any other; what did not change is not.
 
     Raises:
         DeniedError: a field that never changes was changed, or the selector is wrong.
@@ -89,7 +111,7 @@ def check_update(old: Object, new: Object) -> Admitted:
         return Admitted()
     if _terms(old) != _terms(new):
         _check_selector(new)
-    if _asked(old) != _asked(new):
+    if _policy(old) != _policy(new):
         _check_policy(new)
     return Admitted(warnings=[*_oddities(new, after)])
 
@@ -98,8 +120,8 @@ def is_another_rule(old: Object, new: Object) -> bool:
     """Whether running pods may be out of place after the change from ``old`` to ``new``."""
     before, after = _parse(old), _parse(new)
     is_open = after.strategy is Strategy.LOCAL_AND_REMOTE and not after.cluster_selector
-    asked = (before.strategy, before.cluster_selector), (after.strategy, after.cluster_selector)
-    return asked[0] != asked[1] and not is_open
+    was, becomes = ((one.strategy, one.cluster_selector) for one in (before, after))
+    return was != becomes and not is_open
 
 
 def misplaced(obj: Object, pods: Iterable[Object], virtual: Mapping[Key, Object]) -> int:
@@ -113,7 +135,7 @@ def _node(pod: Object, virtual: Mapping[Key, Object]) -> Object | None:
 
 
 def count_warnings(obj: Object, count: int | None) -> list[str]:
-    """Return what to tell of the ``count`` pods that are out of place; None is unknown."""
+    """Return what to report of the ``count`` pods that are out of place; None is unknown."""
     if count == 0:
         return []
     strategy, note = _parse(obj).strategy.value, keys.EVICT_MISPLACED
@@ -165,13 +187,13 @@ def _excess(terms: list[Object]) -> str:
 
 
 def _check_policy(obj: Object) -> None:
-    asked, known = _asked(obj), [policy.value for policy in reflection.ALL]
-    if asked is not None and asked not in known:
-        message = f"annotation {keys.REFLECTION_POLICY} is {asked!r}, and no policy"
+    policy, known = _policy(obj), [policy.value for policy in reflection.ALL]
+    if policy is not None and policy not in known:
+        message = f"annotation {keys.REFLECTION_POLICY} is {policy!r}, and no policy"
         raise DeniedError(f"{message}: use {', '.join(known)}, or remove it", code=INVALID)
 
 
-def _asked(obj: Object) -> str | None:
+def _policy(obj: Object) -> str | None:
     return annotations(obj).get(keys.REFLECTION_POLICY)
 
 
@@ -211,17 +233,12 @@ def _check_default(wanted: str, namespace: str, cluster_id: str, others: Others)
 
 
 def _owners(
-    wanted: str, namespace: str, others: Mapping[Key, Object], cluster_id: str
+    wanted: str, namespace: str, others: Mapping[Key, TwinName], cluster_id: str
 ) -> Iterator[str]:
     """Yield whose remote namespace is called ``wanted``, besides that of ``namespace``."""
-    for key, other in list(others.items()) if wanted else []:
-        if key.namespace != namespace and _taken(other, key.namespace, cluster_id) == wanted:
+    for key, other in others.items() if wanted else ():
+        if key.namespace != namespace and other.of(key.namespace, cluster_id) == wanted:
             yield key.namespace
-
-
-def _taken(other: Object, namespace: str, cluster_id: str) -> str:
-    known = objects.status(other).get("remoteNamespaceName")
-    return str(known or _remote_name(_parse(other), namespace, cluster_id))
 
 
 def _remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: str) -> str:
@@ -232,9 +249,9 @@ def _remote_name(offloading: NamespaceOffloading, namespace: str, cluster_id: st
 
 
 def _oddities(obj: Object, offloading: NamespaceOffloading) -> Iterator[str]:
-    asked = annotations(obj).get(keys.EVICT_MISPLACED, offloading.strategy.value)
-    if asked != offloading.strategy.value:
-        yield f"annotation {keys.EVICT_MISPLACED}={asked} has no effect: it names another strategy"
+    named = annotations(obj).get(keys.EVICT_MISPLACED, offloading.strategy.value)
+    if named != offloading.strategy.value:
+        yield f"annotation {keys.EVICT_MISPLACED}={named} has no effect: it names another strategy"
     chosen = offloading.mapping_strategy is MappingStrategy.SELECTED_NAME
     if offloading.remote_namespace_name and not chosen:
         yield "spec.remoteNamespaceName has no effect without SelectedName"
@@ -259,26 +276,11 @@ def _parse(obj: Object) -> NamespaceOffloading:
 # What the rules read of a NamespaceOffloading -----------------------------------------------------
 
 
-class _Requirement(msgspec.Struct):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _NodeRequirements(msgspec.Struct, rename="camel"):
-    match_expressions: list[_Requirement] | None = None
-    match_fields: list[_Requirement] | None = None
-
-
-class _Selector(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_NodeRequirements] | None = None
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     namespace_mapping_strategy: str | None = None
     remote_namespace_name: str | None = None
     pod_offloading_strategy: str | None = None
-    cluster_selector: _Selector | None = None
+    cluster_selector: NodeSelector | None = None
 
 
 class _Metadata(msgspec.Struct):

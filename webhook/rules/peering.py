@@ -3,7 +3,7 @@
 Source: docs/parity.md § 0.4, 3.3, 3.5, 3.6; SEC-A9.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from apis import authentication, keys, objects, ownership, placement, validation
@@ -11,14 +11,15 @@ from apis.authentication import Binding
 from apis.objects import Key, Kind, Object, annotations, labels
 from apis.validation import DeniedError
 from webhook import admission
-from webhook.admission import Admitted
+from webhook.admission import Admitted, Lookup, Request
 
 _CLUSTER_LABEL: Final = ("metadata", "labels", keys.REMOTE_CLUSTER_ID)
 BINDINGS: Final = (keys.CLUSTER_ROLE_BINDING, keys.ROLE_BINDING)
 
 
-def label_tenant(obj: Object) -> Admitted:
+def label_tenant(request: Request) -> Admitted:
     """Add the consumer's label if it is absent; a wrong one is refused later."""
+    obj = request.object
     admission.check_object(obj, "Tenant")
     cluster_id = _tenant_cluster(obj)
     if not cluster_id or ownership.cluster_named_by(obj):
@@ -26,36 +27,34 @@ def label_tenant(obj: Object) -> Admitted:
     return Admitted(admission.put(obj, _CLUSTER_LABEL, cluster_id), verdict="labelled")
 
 
-def is_tenant_judged(old: Object, new: Object) -> bool:
-    """Whether a change concerns what is judged: not a finalizer's coming and going."""
+def _is_reviewed(old: Object, new: Object) -> bool:
+    """Whether a change concerns what is checked: not a finalizer's coming and going."""
     admission.check_object(old, "Tenant")
     admission.check_object(new, "Tenant")
     before, after = ownership.cluster_named_by(old), ownership.cluster_named_by(new)
     return old.get("spec") != new.get("spec") or before != after
 
 
-def is_renamed(old: Object, new: Object) -> bool:
-    """Whether the certificates of the Tenant will be for another name."""
-    return _tenant_cluster(old) != _tenant_cluster(new)
-
-
-def check_tenant(
-    obj: Object,
-    key: Key,
-    namespace: Object | None,
-    *,
-    others: Mapping[Key, Object],
-    bindings: Iterable[tuple[Kind, Key, Binding]],
-) -> Admitted:
-    """Admit the Tenant at ``key``; ``others`` are all of the cluster.
-
-    ``bindings`` are all, too, of a Tenant whose name is new; to close one none is looked at.
+def check_tenant(request: Request, lookup: Lookup) -> Admitted:
+    """Admit a Tenant by its namespace and the others, and a new name by all bindings.
 
     Raises:
         DeniedError: not in the tenant's namespace, not the only one, or with somebody's name.
     """
+    obj, old = request.object, request.old_object
+    is_update = request.operation == "UPDATE"
+    if is_update and not _is_reviewed(old, obj):
+        return Admitted(verdict="allowed: nothing that is judged has changed")
+    is_renamed = not is_update or _tenant_cluster(old) != _tenant_cluster(obj)
+    bindings = [
+        (kind, key, binding)
+        for kind in (BINDINGS if is_renamed else ())
+        for key, binding in lookup.select_live(kind, Binding).items()
+    ]
+    namespace = lookup.get_live(keys.NAMESPACE, Key("", request.namespace))
+    others = lookup.list_live(keys.TENANT)
     admission.check_object(obj, "Tenant")
-    cluster_id = _tenant_cluster(obj)
+    key, cluster_id = Key(request.namespace, request.name), _tenant_cluster(obj)
     _check_labels(obj, cluster_id, namespace, key.namespace)
     _check_unique(key, others)
     _check_name(cluster_id, bindings)
@@ -78,7 +77,7 @@ def _check_labels(obj: Object, cluster_id: str, namespace: Object | None, name: 
         raise DeniedError(f"{message}: create the Tenant of {cluster_id!r} in its own namespace")
 
 
-def _check_unique(key: Key, others: Mapping[Key, Object]) -> None:
+def _check_unique(key: Key, others: Iterable[Key]) -> None:
     for other in others:
         if other == key:
             continue
@@ -116,29 +115,33 @@ PROVIDERS: Final = (keys.CORDON, keys.CORDON_TENANT, keys.DRAIN)
 _CREATE_NODE: Final = ("metadata", "annotations", keys.CREATE_VIRTUAL_NODE)
 
 
-def mark_slice(obj: Object, groups: Iterable[str]) -> Admitted:
+def mark_slice(request: Request) -> Admitted:
     """Ask for a virtual node of a user's new slice, unless the slice says whether it wants one."""
+    obj = request.object
     admission.check_object(obj, "ResourceSlice")
-    is_of_this_cluster = CONTROL_PLANES not in groups and not ownership.is_marked(labels(obj))
+    is_of_this_cluster = CONTROL_PLANES not in request.groups and not ownership.is_marked(
+        labels(obj)
+    )
     if not is_of_this_cluster or keys.CREATE_VIRTUAL_NODE in annotations(obj):
         return Admitted(verdict="unchanged")
     return Admitted(admission.put(obj, _CREATE_NODE, "true"), verdict="becomes a virtual node")
 
 
-def is_replicated_slice(obj: Object) -> bool:
-    """Whether it came from another cluster, where its name was judged."""
-    admission.check_object(obj, "ResourceSlice")
-    return ownership.is_marked(labels(obj))
-
-
-def check_new_slice(key: Key, local: Iterable[Key], node: Object | None = None) -> Admitted:
-    """Admit a slice of this cluster; ``local`` are those there are, in all namespaces.
-
-    ``node`` is the Node of its name, if there is one.
+def check_slice(request: Request, lookup: Lookup) -> Admitted:
+    """Admit a slice of this cluster by its name; a replica's was checked where it came from.
 
     Raises:
-        DeniedError: another slice or a real node has its name, which will be a node's.
+        DeniedError: another slice or a real node has its name, which will be a node's; or a
+            consumer changes what is the provider's.
     """
+    if request.operation == "UPDATE":
+        return _check_changed_slice(request.old_object, request.object, request.groups)
+    admission.check_object(request.object, "ResourceSlice")
+    if ownership.is_marked(labels(request.object)):
+        return Admitted(verdict="allowed: a replica")
+    key, found = Key(request.namespace, request.name), lookup.list_live(keys.RESOURCE_SLICE)
+    local = [other for other, one in found.items() if not ownership.is_foreign(one)]
+    node = lookup.get(keys.NODE, Key("", request.name)) if request.name else None
     other = next((other for other in local if other.name == key.name and other != key), None)
     if node is not None and not placement.is_virtual(node):
         taken = f"there is a node {key.name!r}"
@@ -150,12 +153,8 @@ def check_new_slice(key: Key, local: Iterable[Key], node: Object | None = None) 
     raise DeniedError(message, code=409)
 
 
-def check_changed_slice(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
-    """Admit a change; a consumer does not change whose it is, nor whether it is cordoned.
-
-    Raises:
-        DeniedError: a consumer does.
-    """
+def _check_changed_slice(old: Object, new: Object, groups: Iterable[str]) -> Admitted:
+    """Admit a change; a consumer does not change whose it is, nor whether it is cordoned."""
     admission.check_object(old, "ResourceSlice")
     admission.check_object(new, "ResourceSlice")
     if CONTROL_PLANES not in groups:
@@ -173,8 +172,9 @@ def check_changed_slice(old: Object, new: Object, groups: Iterable[str]) -> Admi
 # ForeignClusters ----------------------------------------------------------------------------------
 
 
-def label_foreign_cluster(obj: Object) -> Admitted:
+def label_foreign_cluster(request: Request) -> Admitted:
     """Set the label to the cluster's ID, whatever it was."""
+    obj = request.object
     admission.check_object(obj, "ForeignCluster")
     cluster_id = validation.text(objects.spec(obj).get("clusterID"), "spec.clusterID")
     changes = admission.put(obj, _CLUSTER_LABEL, cluster_id) if cluster_id else []

@@ -17,7 +17,7 @@ from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import PlacementAnnotation
 from apis.validation import DeniedError
 from webhook import admission
-from webhook.admission import Admitted, Operation, Path
+from webhook.admission import Admitted, NodeSelector, Operation, Path, Request
 
 MAX_TERMS: Final = 100
 """Of a pod's required node affinity: the scheduler reads each for each node."""
@@ -47,7 +47,7 @@ REQUIRED: Final[Path] = (
 )
 
 
-def judge(pod: Object, offloading: NamespaceOffloading) -> Admitted:
+def place(pod: Object, offloading: NamespaceOffloading) -> Admitted:
     """Return the verdict on ``pod``, in a word for the audit log, with its changes.
 
     Raises:
@@ -145,7 +145,7 @@ def selected_clusters(offloading: NamespaceOffloading) -> list[Term]:
     """Return the terms of the namespace's cluster selector.
 
     Raises:
-        DeniedError: one that was stored before the sizes were judged is too large.
+        DeniedError: one that was stored before the sizes were limited is too large.
     """
     selected = list(offloading.cluster_selector)
     problem = nodeselector.excess(selected)
@@ -208,21 +208,21 @@ def keep_affinity(old: Object, new: Object, offloading: NamespaceOffloading) -> 
     """Return what gives ``new`` the node affinity of ``old``, if it asks what that asked itself."""
     unbound = {name: value for name, value in new["spec"].items() if name != "nodeName"}
     pod = {**new, "spec": unbound}
-    judged = admission.applied(pod, offload(pod, offloading))
+    placed = admission.applied(pod, offload(pod, offloading))
     had = admission.find(old, REQUIRED)
-    return (
-        admission.put(new, REQUIRED, had) if had and admission.find(judged, REQUIRED) == had else []
-    )
+    is_lost = had and admission.find(placed, REQUIRED) == had
+    return admission.put(new, REQUIRED, had) if is_lost else []
 
 
-def keep_daemons_off(daemon_set: Object) -> Admitted:
-    """Keep the pods of ``daemon_set`` off virtual nodes if they tolerate them, unless it opts in.
+def keep_daemons_off(request: Request) -> Admitted:
+    """Keep the pods of a DaemonSet off virtual nodes if they tolerate them, unless it opts in.
 
     What is added depends on the template alone, so whoever applies it again changes nothing.
 
     Raises:
         MalformedError: no pod template.
     """
+    daemon_set = request.object
     admission.check_struct(daemon_set, _DaemonSet, "DaemonSet")
     terms = placement.daemons_on_virtual_nodes(daemon_set)
     if terms is None:
@@ -268,23 +268,8 @@ def _check_own(have: list[Term], terms: list[Term]) -> None:
 # What the rules read of a pod ---------------------------------------------------------------------
 
 
-class _Expression(msgspec.Struct):
-    key: str
-    operator: str
-    values: list[str] | None = None
-
-
-class _NodeRequirements(msgspec.Struct, rename="camel"):
-    match_expressions: list[_Expression] | None = None
-    match_fields: list[_Expression] | None = None
-
-
-class _Required(msgspec.Struct, rename="camel"):
-    node_selector_terms: list[_NodeRequirements] | None = None
-
-
 class _NodeAffinity(msgspec.Struct):
-    required: _Required | None = msgspec.field(default=None, name=REQUIRED[3])
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED[3])
 
 
 class _Affinity(msgspec.Struct, rename="camel"):
@@ -371,8 +356,8 @@ def check_placement(
 
 def _lack(pod: Object, offloading: NamespaceOffloading) -> str:
     """Return why ``pod`` is not as ``offloading`` asks, and what to do about it."""
-    judged = PlacementAnnotation.of(pod)
-    if judged is not None and judged.is_of(offloading):
+    placement_annotation = PlacementAnnotation.of(pod)
+    if placement_annotation is not None and placement_annotation.is_of(offloading):
         return (
             "another webhook undid what the NamespaceOffloading asks for: let it leave that alone"
         )
@@ -405,8 +390,7 @@ def warned(
         podfields.tokenless(pod, nodes),
         nowhere,
     )
-    told = [warning for warning in warnings if warning]
-    return replace(admitted, warnings=told) if told else admitted
+    return replace(admitted, warnings=[*filter(None, warnings)])
 
 
 def check_node(pod: Object, offloading: NamespaceOffloading, node: Object | None) -> Admitted:
@@ -451,7 +435,7 @@ def target(binding: Object) -> str:
 def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:
     """Return what keeps ``pod`` off each of the ``virtual`` nodes; empty if one takes it now."""
     nodes = list(virtual)
-    if _asked(pod) * len(nodes) > _MOST_COMPARED:
+    if _weight(pod) * len(nodes) > _MOST_COMPARED:
         return ""
     found: dict[str, str] = {}
     for node in nodes:
@@ -461,12 +445,12 @@ def _nowhere(pod: Object, virtual: Iterable[Object]) -> str:
         found[objects.key_of(node).name] = obstacles[0].text
     if not found:
         return "the pod has nowhere to go now: there is no virtual node"
-    told = [f"{name}: {found[name]}" for name in sorted(found)[:_SHOWN]]
+    shown = [f"{name}: {found[name]}" for name in sorted(found)[:_SHOWN]]
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"the pod has nowhere to go now: {'; '.join(told)}{more}"
+    return f"the pod has nowhere to go now: {'; '.join(shown)}{more}"
 
 
-def _asked(pod: Object) -> int:
+def _weight(pod: Object) -> int:
     """Return how much of ``pod`` is compared with each node."""
     spec = pod["spec"]
     lists = ("tolerations", "nodeSelector", "containers", "initContainers")

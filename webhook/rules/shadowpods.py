@@ -5,8 +5,7 @@ turn is admitted, and the ShadowPod controller, which keeps the ledger, tells it
 Source: docs/parity.md § 3.7, 3.8; SEC-A1 to SEC-A3, SEC-A7, SEC-A13, SEC-A23; X11.
 """
 
-import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from apis import (
@@ -17,34 +16,65 @@ from apis import (
     podaffinity,
     podfields,
     podsecurity,
-    providerpolicy,
     quotas,
     validation,
 )
 from apis.objects import Key, Kind, Object, annotations, labels
-from apis.providerpolicy import PodPolicy
+from apis.providerpolicy import ProviderPolicy
 from apis.quotas import Demand, QuotaGrant
 from apis.validation import DeniedError
 from webhook import admission
-from webhook.admission import Admitted, Operation
+from webhook.admission import Admitted, Lookup, Operation, Request
 
 _CREATOR: Final = ("metadata", "labels", keys.CREATOR_USER)
 _TOKEN: Final = ("spec", "pod", "automountServiceAccountToken")
 
 
-def complete(obj: Object, user: str, *, is_enforced: bool) -> Admitted:
+def misses_namespace(lookup: Lookup, namespace: str) -> bool:
+    """Whether no cache has the twin ``namespace``; a Quota that refuses is asked of the server."""
+    return lookup.cached(keys.NAMESPACE, Key("", namespace)) is None
+
+
+def complete(request: Request, *, is_enforced: bool) -> Admitted:
     """Say who created it, where that counts or was claimed; and mount no token unasked.
 
     Raises:
         DeniedError: no label can carry the user's name.
     """
-    spec = pod_spec(obj)
+    obj, spec = request.object, pod_spec(request.object)
     changes: list[Operation] = []
     if is_enforced or keys.CREATOR_USER in labels(obj):
-        changes += admission.put(obj, _CREATOR, creator(user))
+        changes += admission.put(obj, _CREATOR, creator(request.user))
     if spec and spec.get(_TOKEN[-1]) is None:
         changes += admission.put(obj, _TOKEN, value=False)
     return Admitted(changes, verdict="completed" if changes else "unchanged")
+
+
+def check(request: Request, lookup: Lookup, *, is_enforced: bool) -> Admitted:
+    """Admit a consumer's ShadowPod by its namespace, the policies and, if enforced, its Quota.
+
+    Raises:
+        DeniedError: it is not to run here, or is changed as it may not be.
+    """
+    old, new = request.old_object, request.object
+    policies = lookup.all(keys.PROVIDER_POLICY)
+    admission.check_object(new, "ShadowPod")
+    check_bearing(old, new, request.groups)
+    if request.operation == "UPDATE":
+        if is_enforced:
+            check_creator(old, new, request.user)
+        return check_update(old, new, policies, _named(new, lookup))
+    namespace = lookup.get(keys.NAMESPACE, Key("", request.namespace))
+    admitted = check_create(new, namespace, policies, _named(new, lookup))
+    if is_enforced:
+        _check_quota(new, lookup)
+    return admitted
+
+
+def _named(obj: Object, lookup: Lookup) -> list[Object | None]:
+    """Return the namespaces that terms of its affinity name, None for what is not there."""
+    names = podaffinity.looked_up(pod_spec(obj))
+    return [lookup.get(keys.NAMESPACE, Key("", name)) for name in sorted(names)]
 
 
 def check_bearing(old: Object, new: Object, groups: Sequence[str]) -> None:
@@ -88,36 +118,37 @@ def check_create(
     if ownership.consumer_of(namespace) != origin:
         message = f"metadata.labels: {keys.ORIGIN} is {origin!r}, and the namespace"
         raise DeniedError(f"{message} is not one of that cluster: use a namespace mapped to it")
-    policy = providerpolicy.pod_policy_of(origin, policies).where(podaffinity.own(named, origin))
-    _judge(obj, policy)
+    policy = ProviderPolicy.for_pods(origin, policies).reaching(podaffinity.own(named, origin))
+    _check_pod(obj, policy)
     if spec.get("ephemeralContainers"):
         message = "spec.pod.ephemeralContainers are for a pod that runs"
         raise DeniedError(f"{message}: add them once the ShadowPod exists")
     return Admitted()
 
 
-def _judge(obj: Object, policy: PodPolicy) -> None:
-    _judge_notes(obj, policy)
+def _check_pod(obj: Object, policy: ProviderPolicy) -> None:
+    _check_annotations(obj, policy)
     podfields.judge(pod_spec(obj), policy)
     demand_of(pod_spec(obj))
 
 
-def _judge_notes(obj: Object, policy: PodPolicy) -> None:
-    if policy.level != "privileged":
+def _check_annotations(obj: Object, policy: ProviderPolicy) -> None:
+    if policy.pod_security_level != "privileged":
         for complaint in podsecurity.app_armor(annotations(obj)):
             raise DeniedError(f"{complaint}: {podfields.cure(complaint)}")
-    _judge_grace(annotations(obj), policy)
+    _check_grace(annotations(obj), policy)
 
 
-def _judge_grace(noted: Mapping[str, str], policy: PodPolicy) -> None:
-    """Judge in what time its Pod is to end, as that of its spec is judged."""
-    said = validation.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
-    if not said:
+def _check_grace(noted: Mapping[str, str], policy: ProviderPolicy) -> None:
+    """Check in what time its Pod is to end, as that of its spec is checked."""
+    given = validation.text(noted.get(keys.DELETION_GRACE), "metadata.annotations")
+    if not given:
         return
-    is_number = said.isascii() and said.isdecimal() and len(said) <= len(str(policy.max_grace_s))
-    if not is_number or not 1 <= int(said) <= policy.max_grace_s:
-        message = f"metadata.annotations: {keys.DELETION_GRACE} is {said!r}"
-        raise DeniedError(f"{message}: give it from 1 to {policy.max_grace_s} seconds")
+    most = policy.allowed.max_termination_grace_period_seconds
+    is_number = given.isascii() and given.isdecimal() and len(given) <= len(str(most))
+    if not is_number or not 1 <= int(given) <= most:
+        message = f"metadata.annotations: {keys.DELETION_GRACE} is {given!r}"
+        raise DeniedError(f"{message}: give it from 1 to {most} seconds")
 
 
 def check_update(
@@ -126,7 +157,7 @@ def check_update(
     policies: Mapping[Key, Object],
     named: Iterable[Object | None] = (),
 ) -> Admitted:
-    """Admit a change of metadata and of what may change in a Pod; judge what is new of it.
+    """Admit a change of metadata and of what may change in a Pod; check what is new of it.
 
     Its virtual kubelet has to tell of its end also where a policy was narrowed since it came.
 
@@ -145,14 +176,13 @@ def check_update(
         raise DeniedError(
             f"{message}: create the pod again, or change images, resources, tolerations, deadline"
         )
-    policy = providerpolicy.pod_policy_of(origin or "", policies).where(
-        podaffinity.own(named, origin or "")
-    )
-    policy = policy.keeping(validation.structs(before.get("tolerations"), "spec.pod.tolerations"))
+    own = podaffinity.own(named, origin or "")
+    had = validation.structs(before.get("tolerations"), "spec.pod.tolerations")
+    policy = ProviderPolicy.for_pods(origin or "", policies).reaching(own).keeping(had)
     if before == after:
-        _judge_notes(new, policy)
+        _check_annotations(new, policy)
     else:
-        _judge(new, policy)
+        _check_pod(new, policy)
     return Admitted()
 
 
@@ -170,14 +200,14 @@ def check_creator(old: Object, new: Object, user: str) -> None:
     made_by = labels(old).get(key)
     if made_by != labels(new).get(key):
         raise DeniedError(f"metadata.labels: {key} cannot be changed: leave it as it was")
-    if _told(old) == _told(new):
+    if _protected(old) == _protected(new):
         return
     if made_by is None or made_by != creator(user):
         message = f"metadata.labels: {key} is {made_by!r}, and user {user!r} is another"
         raise DeniedError(f"{message}: let its creator change it")
 
 
-def judged_creator(obj: Object) -> str:
+def creator_of(obj: Object) -> str:
     """Return the user to whose Quota it counts.
 
     Raises:
@@ -196,28 +226,22 @@ def pod_spec(obj: Object) -> Object:
     return validation.struct(objects.spec(obj).get("pod"), "spec.pod")
 
 
-def _told(obj: Object) -> tuple[object, ...]:
+def _protected(obj: Object) -> tuple[object, ...]:
     metadata = obj["metadata"]
     return obj.get("spec"), metadata.get("labels"), metadata.get("annotations")
 
 
 def _fixed(spec: Object) -> Object:
-    """Return ``spec`` without what may change."""
-    kept = {
-        name: copy.copy(value) for name, value in spec.items() if name not in podfields.FOLLOWED
-    }
+    kept = _without(podfields.FOLLOWED, spec)
     for field in ("containers", "initContainers"):
         if field in kept:
             listed = validation.structs(kept[field], f"spec.pod.{field}")
-            kept[field] = [
-                {
-                    name: value
-                    for name, value in one.items()
-                    if name not in podfields.FOLLOWED_OF_CONTAINERS
-                }
-                for one in listed
-            ]
+            kept[field] = [_without(podfields.FOLLOWED_OF_CONTAINERS, one) for one in listed]
     return kept
+
+
+def _without(names: Container[str], obj: Object) -> Object:
+    return {name: value for name, value in obj.items() if name not in names}
 
 
 def _changed(before: Object, after: Object) -> str:
@@ -241,6 +265,15 @@ def creator(user: str) -> str:
         takes = f"metadata.labels: {keys.CREATOR_USER} takes 1 to {quotas.MAX_LABEL} characters"
         raise DeniedError(f"{takes}, not the user name {user!r}: use a shorter one")
     return escaped
+
+
+def _check_quota(obj: Object, lookup: Lookup) -> None:
+    """Check it by the cache; what that refuses is checked again by what is true now."""
+    label, spec = creator_of(obj), pod_spec(obj)
+    try:
+        check_quota(spec, quota_of(lookup.all(keys.QUOTA).values(), label))
+    except DeniedError:
+        check_quota(spec, quota_of(lookup.list_live(keys.QUOTA).values(), label))
 
 
 def quota_of(found: Iterable[Object], label: str) -> Object:
@@ -297,6 +330,15 @@ def is_by_its_consumer(namespace: Object | None, user: str, groups: Iterable[str
     return bool(consumer) and (user == consumer or consumer in groups)
 
 
+def check_connect(request: Request, lookup: Lookup) -> Admitted:
+    """Admit that somebody reaches into a pod; a consumer, in its twins, into its own alone."""
+    namespace = lookup.get(keys.NAMESPACE, Key("", request.namespace))
+    if not is_by_its_consumer(namespace, request.user, request.groups):
+        return Admitted(verdict="allowed: not by a consumer")
+    pod = lookup.get_live(keys.POD, Key(request.namespace, request.name))
+    return check_connection(pod, request.subresource)
+
+
 def check_connection(pod: Object | None, subresource: str) -> Admitted:
     """Admit that a consumer reaches into ``pod``.
 
@@ -311,6 +353,16 @@ def check_connection(pod: Object | None, subresource: str) -> Admitted:
         return Admitted(verdict="allowed: of a ShadowPod")
     message = f"{subresource}: the pod is not of a ShadowPod, so it is the provider's own"
     raise DeniedError(f"{message}: choose one that was offloaded, or ask the provider")
+
+
+def strip_annotations(request: Request, lookup: Lookup, kind: Kind) -> Admitted:
+    """Take annotations off what a consumer writes, for which it would be refused else."""
+    namespace = lookup.get(keys.NAMESPACE, Key("", request.namespace))
+    if not namespace or not is_by_its_consumer(namespace, request.user, request.groups):
+        return Admitted(verdict="unchanged: not by a consumer")
+    for obj in filter(None, (request.object, request.old_object)):
+        admission.check_object(obj, kind.kind)
+    return without_orders(kind, request.object, request.old_object, namespace)
 
 
 def without_orders(kind: Kind, new: Object, old: Object, namespace: Object) -> Admitted:

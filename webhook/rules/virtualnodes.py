@@ -10,13 +10,13 @@ from apis import keys, objects, quotas, resources, slices, validation
 from apis.objects import Key, Object, key_of, labels
 from apis.validation import DeniedError
 from webhook import admission
-from webhook.admission import Admitted, Operation
+from webhook.admission import Admitted, Lookup, Operation, Request
 
 _LISTS: Final = ("labelsNotReflected", "annotationsNotReflected")
 _FLAGS: Final = ("createNode", "disableNetworkCheck")
 
 
-def template_key(obj: Object) -> Key:
+def _template_key(obj: Object) -> Key:
     """Return the VkOptionsTemplate that ``obj`` is made from.
 
     Raises:
@@ -33,14 +33,15 @@ def template_key(obj: Object) -> Key:
     return Key(keys.LIQO_NAMESPACE, name or keys.DEFAULT_VK_OPTIONS_TEMPLATE)
 
 
-def fill(obj: Object, template: Object | None) -> Admitted:
+def fill(request: Request, lookup: Lookup) -> Admitted:
     """Fill what a new VirtualNode leaves open from its template.
 
     Raises:
         DeniedError: there is no such template.
     """
+    obj, key = request.object, _template_key(request.object)
+    template = lookup.get(keys.VK_OPTIONS_TEMPLATE, key)
     if template is None:
-        key = template_key(obj)
         cure = "create it, or correct spec.vkOptionsTemplateRef"
         if key.name == keys.DEFAULT_VK_OPTIONS_TEMPLATE:
             cure = "liqo-controller-manager makes it when it starts, try again then"
@@ -76,27 +77,28 @@ def _put(obj: Object, filled: Object) -> list[Operation]:
     return [operation for part in found for operation in part]
 
 
-def check_create(
-    obj: Object,
-    namespace: Object | None,
-    *,
-    has_node: bool,
-    shared: Object | None = None,
-    others: Iterable[Object] = (),
-) -> Admitted:
-    """Admit a new VirtualNode; ``shared`` is its ResourceSlice, ``others`` are all there are.
+def check(request: Request, lookup: Lookup) -> Admitted:
+    """Admit a VirtualNode by the nodes there are, with a warning if its ResourceSlice is too small.
 
     Raises:
         DeniedError: it is outside tenant namespaces, a Node or another one has its name, it says
-            itself what is to run, or an amount cannot be read.
+            itself what is to run, it refers to a template elsewhere, or an amount cannot be read.
     """
-    template_key(obj)
+    if request.operation == "UPDATE":
+        return _check_update(request.old_object, request.object)
+    obj, key = request.object, _slice_key(request.object)
+    shared = lookup.get(keys.RESOURCE_SLICE, key) if key else None
+    namespace = lookup.get_live(keys.NAMESPACE, Key("", request.namespace))
+    others = lookup.list_live(keys.VIRTUAL_NODE).values()
+    name = request.name  # none yet where it is to be generated
+    has_node = bool(name) and lookup.get(keys.NODE, Key("", name)) is not None
+    _template_key(obj)
     _check_template({}, obj)
     _check_amounts({}, obj)
     if namespace is None or labels(namespace).get(keys.TENANT_NAMESPACE) != "true":
         message = f"metadata.namespace: it lacks the label {keys.TENANT_NAMESPACE}=true"
         raise DeniedError(f"{message}: create the VirtualNode in the tenant namespace of its peer")
-    name, others = obj["metadata"].get("name"), list(others)
+    name = obj["metadata"].get("name")
     for other in map(key_of, others):
         if name and other.name == name:
             message = f"metadata.name: there is a VirtualNode {other} already"
@@ -107,20 +109,15 @@ def check_create(
     return Admitted(warnings=_too_much(obj, shared, others) if shared else ())
 
 
-def check_update(old: Object, new: Object) -> Admitted:
-    """Admit a change; what did not change is not judged, so that no old one is stuck.
-
-    Raises:
-        DeniedError: it says itself what is to run, refers to a template elsewhere, or offers what
-            is no amount.
-    """
+def _check_update(old: Object, new: Object) -> Admitted:
+    """Admit a change; what did not change is not checked, so that no old one is stuck."""
     admission.check_object(old, "VirtualNode")
     admission.check_object(new, "VirtualNode")
     before, after = objects.spec(old), objects.spec(new)
     _check_template(before, new)
     _check_amounts(before, new)
     if before.get("vkOptionsTemplateRef") != after.get("vkOptionsTemplateRef"):
-        template_key(new)
+        _template_key(new)
     return Admitted()
 
 
@@ -144,7 +141,7 @@ def _check_amounts(before: Object, obj: Object) -> None:
         raise DeniedError(str(error), code=validation.INVALID) from error
 
 
-def slice_key(obj: Object) -> Key | None:
+def _slice_key(obj: Object) -> Key | None:
     """Return the ResourceSlice whose share ``obj`` is; None if it names none."""
     admission.check_object(obj, "VirtualNode")
     name = slices.of_virtual_node(obj)
@@ -152,8 +149,8 @@ def slice_key(obj: Object) -> Key | None:
 
 
 def _too_much(obj: Object, shared: Object, others: Iterable[Object]) -> list[str]:
-    mine = slice_key(obj)
-    alike = [other for other in others if slice_key(other) == mine and key_of(other) != key_of(obj)]
+    mine, key = _slice_key(obj), key_of(obj)
+    alike = [other for other in others if _slice_key(other) == mine and key_of(other) != key]
     granted = objects.status(shared).get("resources")
     try:
         have = resources.parse_resources(granted)

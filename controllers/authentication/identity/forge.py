@@ -29,7 +29,6 @@ def secret_of(identity: Key) -> Key:
 
 
 def identity_of(secret: Key) -> Key | None:
-    """Return the Identity whose kubeconfig the Secret holds by its name, if it is one."""
     prefix = naming.kubeconfig_secret("")
     name = secret.name.removeprefix(prefix)
     return Key(secret.namespace, name) if secret.name.startswith(prefix) and name else None
@@ -98,7 +97,7 @@ def secret(obj: Object, identity: Identity, text: bytes) -> Object:
 
 def is_needed(secret_: Object, replicated: Iterable[Object]) -> bool:
     """Whether anything is still to be withdrawn from the peer that the kubeconfig is for."""
-    where, peer = objects.key_of(secret_).namespace, authentication.remote_cluster(secret_)
+    where, peer = objects.key_of(secret_).namespace, ownership.cluster_named_by(secret_)
     return any(
         objects.key_of(each).namespace == where and ownership.is_for(each, peer)
         for each in replicated

@@ -1,9 +1,8 @@
 """Turns Identities into kubeconfigs, and accepted slices into Identities."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from apis import keys, naming, objects, ownership
 from apis.authentication import AuthParams, Identity
@@ -11,12 +10,9 @@ from apis.objects import Key, Object
 from controllers import watches, writes
 from controllers.authentication.identity import forge
 from controllers.authentication.identity.forge import IdentityRefusedError
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister
+from controllers.manager import Controller
 from kube import kubeconfig
-from kube.cluster import Cluster
-from kube.controller import Runner, WatchSource
-from kube.events import EventRecorder
+from kube.controller import WatchSource
 from kube.informer import Change
 
 KIND: Final = keys.IDENTITY
@@ -27,27 +23,28 @@ _DENIED: Final = "Denied"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class IdentityReconciler:
+class IdentityReconciler(Controller):
     """One Identity: its Secret is always what its spec says, and goes when nothing needs it."""
 
-    cluster: Cluster
-    secrets: Lister
-    """Those of tenant namespaces: one that is not seen yet brings us back."""
-    private_key: bytes = field(repr=False)
-    events: EventRecorder
-    replicated: Callable[[], Iterable[Object]]
-    """All objects of the kinds that go to peers, as the process knows them."""
+    name = "identity"
+    is_parallel = True
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return (
+            self.watch(watches.IDENTITIES),
+            self.watch(watches.SECRETS, _by_secret),
+            *(self.watch(selection, _by_replicated) for selection in watches.REPLICATED),
+        )
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(KIND, key)
+        obj = await self.cached.get(KIND, key)
         if obj is None or objects.is_terminating(obj):
             await self._release(key)
             return None
         try:
             identity = Identity.parse(obj)
-            forge.check(identity, self.private_key)
-            text = forge.config(identity, self.private_key)
+            forge.check(identity, self.manager.private_key)
+            text = forge.config(identity, self.manager.private_key)
             kubeconfig.parse(text)  # as anybody who uses it will read it
         except (ValueError, IdentityRefusedError) as error:
             reason = error.reason if isinstance(error, IdentityRefusedError) else "InvalidIdentity"
@@ -55,59 +52,52 @@ class IdentityReconciler:
             return None
         await self._make_room(obj)
         wanted = forge.secret(obj, identity, text)
-        await writes.ensure(
-            self.cluster,
-            keys.SECRET,
-            wanted,
-            is_ours=lambda found: objects.is_controlled_by(found, obj),
-        )
+        await writes.ensure(self.cached, keys.SECRET, wanted, is_ours=writes.owned_by(obj))
         status = {"kubeconfigSecretRef": {"name": wanted["metadata"]["name"]}}
-        await writes.write_status(self.cluster, KIND, obj, status)
+        await writes.write_status(self.cached, KIND, obj, status)
         return None
 
     async def _make_room(self, obj: Object) -> None:
         """Let the Secret of a namesake go that was deleted before; this one's follows it."""
-        found = await self.cluster.get(keys.SECRET, forge.secret_of(objects.key_of(obj)))
+        found = await self.cached.get(keys.SECRET, forge.secret_of(objects.key_of(obj)))
         if found and objects.is_terminating(found) and not objects.is_controlled_by(found, obj):
             await self._unhold(found)
 
     async def _release(self, key: Key) -> None:
-        found = (await self.secrets()).get(forge.secret_of(key))
-        if (
-            found
-            and objects.is_terminating(found)
-            and not forge.is_needed(found, self.replicated())
-        ):
-            await self._unhold(found)
+        found = (await self.all(watches.SECRETS)).get(forge.secret_of(key))
+        if found and objects.is_terminating(found):
+            replicated = [
+                each for of in watches.REPLICATED for each in (await self.all(of)).values()
+            ]
+            if not forge.is_needed(found, replicated):
+                await self._unhold(found)
 
     async def _unhold(self, secret: Object) -> None:
         finalizer = keys.REPLICATION_SECRET_FINALIZER
-        await writes.remove_finalizer(self.cluster, keys.SECRET, secret, finalizer)
+        await writes.remove_finalizer(self.cached, keys.SECRET, secret, finalizer)
 
 
-@dataclass(frozen=True)
-class SliceIdentityReconciler:
+class SliceIdentityReconciler(Controller):
     """One slice of this cluster: an Identity as long as its provider accepts it."""
 
-    cluster: Cluster
-    events: EventRecorder
+    name = "sliceidentity"
+    is_parallel = True
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        beside = self.beside(watches.RESOURCE_SLICES)
+        return self.watch(watches.RESOURCE_SLICES), self.watch(watches.IDENTITIES, beside)
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(SLICE, key)
+        obj = await self.cached.get(SLICE, key)
         if obj is None or objects.is_terminating(obj):
             return None
-        provider = await watches.peer_in(self.cluster, key.namespace)
+        provider = await watches.peer_in(self.cached, key.namespace)
         if not ownership.is_for(obj, provider):
             return None
         answer = _answer(obj)
         if answer == _DENIED:
             where = Key(key.namespace, naming.resourceslice_identity(key.name))
-            await writes.remove(
-                self.cluster,
-                KIND,
-                where,
-                is_ours=lambda found: objects.is_controlled_by(found, obj),
-            )
+            await writes.remove(self.cached, KIND, where, is_ours=writes.owned_by(obj))
         if answer == _ACCEPTED:
             await self._accept(obj, provider)
         return None
@@ -126,10 +116,10 @@ class SliceIdentityReconciler:
             message = f"status.authParams: {changed}"
             self.events.event(SLICE, obj, "Warning", forge.SERVER_CHANGED, message)
         await writes.ensure(
-            self.cluster,
+            self.cached,
             KIND,
             forge.of_slice(obj, provider, forge.adopted(params, trusted)),
-            is_ours=lambda found: objects.is_controlled_by(found, obj),
+            is_ours=writes.owned_by(obj),
         )
 
     async def _trusted(self, obj: Object, provider: str) -> AuthParams:
@@ -139,7 +129,7 @@ class SliceIdentityReconciler:
             IdentityRefusedError: they did not.
         """
         where = Key(objects.key_of(obj).namespace, naming.controlplane_identity(provider))
-        found = await self.cluster.get(KIND, where)
+        found = await self.cached.get(KIND, where)
         if found is None:
             message = f"identity {where} does not exist: peer with {provider} first"
             raise IdentityRefusedError("NotPeered", message)
@@ -153,43 +143,6 @@ def _answer(obj: Object) -> str:
 
 
 # Which changes concern which Identity, and which slice -------------------------------------------
-
-
-def controller(manager: Manager) -> Setup:
-    identities = manager.informer(watches.IDENTITIES)
-    slices = manager.informer(watches.RESOURCE_SLICES)
-    replicated = [
-        manager.informer(each)
-        for each in (watches.NAMESPACE_MAPS, watches.RESOURCE_SLICES, watches.RENEWS)
-    ]
-    secrets = manager.tenant_secrets()
-
-    def all_replicated() -> Iterator[Object]:
-        for informer in replicated:
-            yield from informer.items().values()
-
-    def runners() -> tuple[Runner, Runner]:
-        whole = IdentityReconciler(
-            manager.cached,
-            watches.cached(secrets),
-            manager.private_key,
-            manager.events,
-            all_replicated,
-        )
-        sources = [
-            WatchSource(identities),
-            WatchSource(secrets, _by_secret),
-            *(WatchSource(each, _by_replicated) for each in replicated),
-        ]
-        slice_ = SliceIdentityReconciler(manager.cached, manager.events)
-        of_slices = [WatchSource(slices), WatchSource(identities, watches.beside(slices))]
-        workers = manager.limits.workers
-        return (
-            Runner("identity", whole, sources, workers=workers),
-            Runner("sliceidentity", slice_, of_slices, workers=workers),
-        )
-
-    return runners
 
 
 def _by_secret(change: Change[Object]) -> Iterable[Key]:

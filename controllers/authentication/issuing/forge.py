@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from apis import authentication, keys, objects
+from apis import authentication, keys, networks, objects, ownership
 from apis.networks import ListenAddress
 from apis.objects import Key, Object
 
@@ -15,11 +15,6 @@ PORT: Final = 6443
 
 _CSR: Final = "csr"
 _CERTIFICATE: Final = "certificate"
-_CONTROL_PLANES: Final = (
-    "node-role.kubernetes.io/control-plane",
-    "node-role.kubernetes.io/master",
-    "node-role.kubernetes.io/controlplane",
-)
 _ADDRESSES: Final = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
 
 
@@ -141,7 +136,7 @@ def secret(request: CertificateRequest, certificate: bytes, now: datetime) -> Ob
 
 
 def is_for(found: Object, consumer: str) -> bool:
-    return authentication.remote_cluster(found) == consumer
+    return ownership.cluster_named_by(found) == consumer
 
 
 def api_server(nodes: Iterable[Object], announced: str = "") -> str:
@@ -155,13 +150,15 @@ def api_server(nodes: Iterable[Object], announced: str = "") -> str:
     Source: docs/parity.md § 4.9, the last paragraph.
     """
     found = sorted(nodes, key=lambda node: (not _is_ready(node), str(node["metadata"]["name"])))
-    planes = [node for label in _CONTROL_PLANES for node in found if label in objects.labels(node)]
+    planes = [
+        node for label in networks.CONTROL_PLANES for node in found if label in objects.labels(node)
+    ]
     if announced in {_url(address) for node in planes for address in _addresses(node).values()}:
         return announced
     for node in planes:
         if address := _address(node):
             return _url(address)
-    message = f"no node with the label {_CONTROL_PLANES[0]} tells where the API server is"
+    message = f"no node with the label {networks.CONTROL_PLANES[0]} tells where the API server is"
     raise ValueError(f"{message}: say it by liqoctl install --api-server-url")
 
 

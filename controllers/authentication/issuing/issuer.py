@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from apis import keys, objects
 from apis.authentication import AuthParams
@@ -13,8 +14,9 @@ from apis.objects import Object
 from certs import pki, policy
 from controllers.authentication.issuing import forge
 from controllers.authentication.issuing.forge import CertificateRequest, StoredCertificate
-from kube import informer
-from kube.cluster import Cluster, Selection
+from controllers.manager import Manager
+from kube import informer, localaddresses
+from kube.cluster import Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, KubeError
 
@@ -39,16 +41,6 @@ class NoAddressError(BusyError):
 
 
 @dataclass(frozen=True)
-class AdvertisedEndpoint:
-    """Where consumers connect, as far as the flags say it."""
-
-    ca: Callable[[], bytes]
-    """Returns PEM as it is now; empty where the API server's certificate is publicly trusted."""
-    address: str = ""
-    """Empty: that of a control-plane node."""
-
-
-@dataclass(frozen=True)
 class IssuedCertificate:
     """How a consumer gets in, and when its certificate, or what it is told, is looked at again."""
 
@@ -60,19 +52,11 @@ class IssuedCertificate:
 
 
 class Issuer:
-    """``issue`` is for the one who has judged the request; nothing is judged here."""
+    """``issue`` is for the one who has checked the request; nothing is checked here."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        entrance: AdvertisedEndpoint,
-        clock: Callable[[], datetime],
-        *,
-        lifetime: timedelta = forge.LIFETIME,
-    ) -> None:
-        self._cluster = cluster
-        self._entrance = entrance
-        self._clock = clock
+    def __init__(self, manager: Manager, *, lifetime: timedelta = forge.LIFETIME) -> None:
+        self._manager = manager
+        self._cluster, self._clock = manager.live, manager.clock
         self._lifetime = lifetime
 
     async def issue(self, request: CertificateRequest) -> IssuedCertificate:
@@ -157,7 +141,7 @@ class Issuer:
     ) -> IssuedCertificate:
         params = AuthParams(
             api_server=await self._api_server(request.announced),
-            ca=self._entrance.ca(),
+            ca=self._manager.endpoint.ca(),
             certificate=certificate,
             proxy_url=request.proxy_url,
         )
@@ -166,11 +150,12 @@ class Issuer:
         return IssuedCertificate(params, min(max(left_s, 1.0), LOOK_S), is_new)
 
     async def _api_server(self, announced: str) -> str:
-        if self._entrance.address:
-            return forge.overridden(self._entrance.address)
-        nodes = await self._cluster.list(Selection(keys.NODE, Object))
+        if address := self._manager.endpoint.address:
+            return forge.overridden(address)
+        nodes = (await self._manager.all(localaddresses.NODES)).values()
+        planes = [msgspec.to_builtins(node) for node in nodes if node.is_control_plane()]
         try:
-            return forge.api_server(nodes.items.values(), announced)
+            return forge.api_server(planes, announced)
         except ValueError as error:
             raise NoAddressError(str(error)) from error
 

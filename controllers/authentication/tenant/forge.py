@@ -4,12 +4,11 @@ Source: docs/parity.md § 4.9, 8.1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from apis import authentication, keys, naming, objects, ownership, texts
-from apis.authentication import AuthParams, Binding, Tenant
+from apis.authentication import AuthParams, Binding, Grant, Tenant
 from apis.objects import Key, Kind, Object
 
 READY: Final = "Ready"
@@ -62,50 +61,19 @@ def collision(cluster_id: str, bindings: Iterable[tuple[Kind, Binding]]) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class TenantBinding:
-    """A binding of a consumer, and of which kind it is."""
-
-    kind: Kind
-    wanted: Object
-
-
-def grants(namespace: str, tenant: Tenant) -> list[TenantBinding]:
+def grants(namespace: str, tenant: Tenant) -> list[Grant]:
     """Return what lets the consumer in: its control plane here, its kubelets to their metrics."""
-    labels = {
-        keys.APP_MANAGED_BY: "liqo",
-        keys.LIQO_MANAGED: "true",
-        keys.REMOTE_CLUSTER_ID: tenant.cluster_id,
-    }
-    group = keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE
-    found = [
-        _grant(
-            keys.CLUSTER_ROLE_BINDING,
-            Key("", f"liqo-binding-{group}-{tenant.cluster_id}"),
-            labels,
-            group,
-            {"kind": "Group", "name": tenant.cluster_id},
-        )
-    ]
+    metadata = {"labels": {**ownership.MANAGED, keys.REMOTE_CLUSTER_ID: tenant.cluster_id}}
+    role = keys.VIRTUAL_KUBELET_REMOTE_CLUSTERWIDE_ROLE
+    group = authentication.subject("Group", tenant.cluster_id)
+    where = Key("", f"liqo-binding-{role}-{tenant.cluster_id}")
+    found = [authentication.binding(where, metadata, group, role)]
     if tenant.has_handshake:
         role = keys.REMOTE_CONTROLPLANE_ROLE
+        user = authentication.subject("User", tenant.cluster_id)
         where = Key(namespace, f"liqo-binding-{role}")
-        user = {"kind": "User", "name": tenant.cluster_id}
-        found.append(_grant(keys.ROLE_BINDING, where, labels, role, user))
+        found.append(authentication.binding(where, metadata, user, role))
     return found
-
-
-def _grant(
-    kind: Kind, key: Key, labels: Mapping[str, str], role: str, subject: Mapping[str, str]
-) -> TenantBinding:
-    wanted = objects.named(
-        kind,
-        key,
-        metadata={"labels": dict(labels)},
-        subjects=[{**subject, "apiGroup": keys.RBAC_GROUP}],
-        roleRef={"apiGroup": keys.RBAC_GROUP, "kind": keys.CLUSTER_ROLE.kind, "name": role},
-    )
-    return TenantBinding(kind, wanted)
 
 
 def is_of(cluster_id: str, binding: Object) -> bool:
@@ -131,14 +99,14 @@ def proof(tenant: Tenant, nonce: str) -> str:
 
 def has_proved(obj: Object, tenant: Tenant) -> bool:
     """Whether the owner of the Tenant's key has signed a nonce before."""
-    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
+    found = objects.condition(obj, AUTHENTICATED)
     key = authentication.nonce_fingerprint(tenant.public_key)
     return found.get("status") == "True" and f"public key {key} " in str(found.get("message"))
 
 
 def is_used(obj: Object, nonce: str) -> bool:
     """Whether ``nonce`` is the one that the Tenant's proof is about."""
-    found = objects.find_condition(objects.status(obj).get("conditions"), AUTHENTICATED) or {}
+    found = objects.condition(obj, AUTHENTICATED)
     return str(found.get("message", "")).endswith(authentication.nonce_fingerprint(nonce.encode()))
 
 
@@ -153,7 +121,7 @@ def nonce_in(secret: Object | None) -> str:
 
 
 def is_told(obj: Object, reason: str, message: str) -> bool:
-    found = objects.find_condition(objects.status(obj).get("conditions"), READY) or {}
+    found = objects.condition(obj, READY)
     return (found.get("reason"), found.get("message")) == (reason, message)
 
 
@@ -237,6 +205,6 @@ def certificate_secrets(namespace: str, found: Iterable[Object], consumer: str) 
         objects.key_of(each)
         for each in found
         if each["metadata"]["name"].startswith(prefix)
-        and authentication.remote_cluster(each) == consumer
+        and ownership.cluster_named_by(each) == consumer
         and objects.key_of(each).namespace == namespace
     ]

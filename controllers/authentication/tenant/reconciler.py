@@ -1,11 +1,10 @@
 """Lets a consumer in that proved who it is, and out again: rights first, then what it left."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from apis import authentication, keys, naming, objects, ownership
 from apis.authentication import AuthParams, Binding, Tenant, TenantCondition
@@ -16,13 +15,12 @@ from controllers.authentication.issuing.forge import CertificateRequest
 from controllers.authentication.issuing.issuer import IssuedCertificate, Issuer, NoAddressError
 from controllers.authentication.tenant import forge
 from controllers.authentication.tenant.forge import TenantRefusedError
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister
-from kube.cluster import Cluster, Selection
-from kube.controller import Runner, WatchSource
+from controllers.manager import Controller, Manager
+from kube import localaddresses
+from kube.cluster import Selection
+from kube.controller import WatchSource
 from kube.errors import BusyError
-from kube.events import EventRecorder
-from kube.informer import Change, Informer
+from kube.informer import Change
 
 KIND: Final = keys.TENANT
 FINALIZER: Final = keys.TENANT_FINALIZER
@@ -47,46 +45,48 @@ class _Left:
         return bool(self.objects or self.failures)
 
 
-@dataclass(frozen=True)
-class TenantListers:
-    """What the process knows of whole kinds, read only."""
-
-    all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
-    """Of the whole cluster, no matter who made them."""
-    our_bindings: Lister
-    """RoleBindings that are labelled as made by us for a peer."""
-    secrets: Lister
-    namespaces: Lister
-    """Tenant namespaces and twins."""
-
-
-class TenantReconciler:
+class TenantReconciler(Controller):
     """One Tenant. What is refused is a condition and an event, and signs nothing."""
 
-    def __init__(  # noqa: PLR0913  # all by keyword
-        self,
-        cluster: Cluster,
-        listers: TenantListers,
-        issuer: Issuer,
-        *,
-        cluster_id: str,
-        events: EventRecorder,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._cluster = cluster
-        self._listers = listers
-        self._issuer = issuer
-        self._cluster_id = cluster_id
-        self._events = events
-        self._clock = clock
+    name = "tenant"
+    is_parallel = True
+    reads = (watches.ROLE_BINDINGS, localaddresses.NODES)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self._issuer = Issuer(manager)
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return (
+            self.watch(watches.TENANTS, watches.but_booked()),
+            self.watch(watches.PEER_NAMESPACES, self.inside(watches.TENANTS)),
+            self.watch(watches.RESOURCE_SLICES, self._by_slice),
+            self.watch(watches.SECRETS, self._by_secret),
+            *(self.watch(bindings, self._by_binding) for bindings in watches.ALL_BINDINGS),
+        )
+
+    def _by_slice(self, change: Change[Object]) -> Iterable[Key]:
+        return self.beside(watches.TENANTS)(change) if change.old is None else ()
+
+    def _by_secret(self, change: Change[Object]) -> Iterable[Key]:
+        return self.beside(watches.TENANTS)(change) if _is_for_us(change.key) else ()
+
+    def _by_binding(self, change: Change[Binding]) -> Iterable[Key]:
+        """Return whom a binding names, and all whose own binding it is."""
+        names = {name for each in (change.old, change.new) if each for name in each.names()}
+        return [
+            key
+            for key, obj in self.informer(watches.TENANTS).items().items()
+            if objects.spec(obj).get("clusterID") in names
+        ]
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self._cluster.get(KIND, key)
+        obj = await self.cached.get(KIND, key)
         if obj is None:
             return None
         if objects.is_terminating(obj):
             return await self._dismiss(obj)
-        obj = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        obj = await writes.add_finalizer(self.cached, KIND, obj, FINALIZER)
         again_s, failures = None, list[Exception]()
         try:
             tenant = await self._parsed(obj)
@@ -107,7 +107,7 @@ class TenantReconciler:
             tenant = Tenant.parse(obj)
         except ValueError as error:
             raise TenantRefusedError("InvalidTenant", f"tenant {key}: spec.{error}") from error
-        if await watches.peer_in(self._cluster, key.namespace) != tenant.cluster_id:
+        if await watches.peer_in(self.cached, key.namespace) != tenant.cluster_id:
             message = f"namespace {key.namespace} is not the tenant namespace of "
             message += f"{tenant.cluster_id}: create the Tenant in that"
             raise TenantRefusedError("NotItsNamespace", message)
@@ -125,7 +125,7 @@ class TenantReconciler:
         issued = await self._issue(obj, tenant)
         await self._bind(obj, tenant)
         if issued.problem:
-            self._events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
+            self.events.event(KIND, obj, "Warning", "CertificateNotRenewed", issued.problem)
         message = "the consumer proved who it is, and has a certificate"
         await self._report(obj, issued.params, "TenantReady", message)
         await self._forget_nonce(obj)
@@ -134,8 +134,8 @@ class TenantReconciler:
     async def _collision(self, cluster_id: str) -> str:
         """Return why the cluster ID is somebody else's; by the server's word, not the cache's."""
         there = list[tuple[Kind, Binding]]()
-        for kind, key in forge.colliding(cluster_id, self._listers.all_bindings()):
-            found = await self._cluster.get_live(kind, key)
+        for kind, key in forge.colliding(cluster_id, await self.manager.all_bindings()):
+            found = await self.cached.get_live(kind, key)
             there += [(kind, Binding.of(found))] if found else []
             if why := forge.collision(cluster_id, there):
                 return why
@@ -154,7 +154,7 @@ class TenantReconciler:
             is_nowhere = isinstance(error, NoAddressError)
             reason = NoAddressError.reason if is_nowhere else "CertificateNotSigned"
             if objects.status(obj).get("authParams"):
-                self._events.event(KIND, obj, "Warning", reason, str(error))
+                self.events.event(KIND, obj, "Warning", reason, str(error))
             else:
                 is_good = False if is_nowhere else None
                 await self._report(obj, None, reason, str(error), is_good=is_good)
@@ -170,12 +170,12 @@ class TenantReconciler:
         if forge.has_proved(obj, tenant):
             return obj
         where = Key(obj["metadata"]["namespace"], keys.NONCE_SECRET)
-        nonce = forge.nonce_in(await self._cluster.get_live(keys.SECRET, where))
+        nonce = forge.nonce_in(await self.cached.get_live(keys.SECRET, where))
         if not nonce:
             message = f"secret {where} holds no nonce: liqoctl create nonce, and sign that one"
             raise TenantRefusedError("NonceNotFound", message)
         if why := authentication.nonce_problem(
-            nonce, tenant.cluster_id, self._cluster_id, self._clock()
+            nonce, tenant.cluster_id, self.manager.cluster_id, self.clock()
         ):
             raise TenantRefusedError("NonceRefused", f"nonce in secret {where}: {why}")
         if not identity.is_signed(tenant.public_key, nonce.encode(), tenant.signature):
@@ -184,10 +184,10 @@ class TenantReconciler:
         before = objects.status(obj).get("conditions")
         proof = forge.proof(tenant, nonce)
         proved = objects.set_condition(
-            before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self._clock()
+            before, forge.AUTHENTICATED, "True", "NonceSigned", proof, self.clock()
         )
         status = forge.status(obj, proved, None)
-        return await writes.write_status(self._cluster, KIND, obj, status)
+        return await writes.write_status(self.cached, KIND, obj, status)
 
     async def _forget_nonce(self, obj: Object) -> None:
         """Delete the nonce that was signed: it is good for one use."""
@@ -197,17 +197,17 @@ class TenantReconciler:
             nonce = forge.nonce_in(found)
             return bool(nonce) and forge.is_used(obj, nonce)
 
-        cached = (await self._listers.secrets()).get(where)
+        cached = (await self.all(watches.SECRETS)).get(where)
         if cached is not None and is_used(cached):
-            await writes.remove(self._cluster, keys.SECRET, where, is_ours=is_used)
+            await writes.remove(self.cached, keys.SECRET, where, is_ours=is_used)
 
     async def _bind(self, obj: Object, tenant: Tenant) -> None:
         for grant in forge.grants(obj["metadata"]["namespace"], tenant):
             await writes.ensure(
-                self._cluster,
+                self.cached,
                 grant.kind,
                 grant.wanted,
-                is_ours=lambda found: forge.is_of(tenant.cluster_id, found),
+                is_ours=partial(forge.is_of, tenant.cluster_id),
             )
 
     async def _expel_rights(self, obj: Object, tenant: Tenant) -> list[Exception]:
@@ -218,13 +218,13 @@ class TenantReconciler:
         ]
         elsewhere = [
             (keys.ROLE_BINDING, key)
-            for key, binding in (await self._listers.our_bindings()).items()
+            for key, binding in (await self.all(watches.ROLE_BINDINGS)).items()
             if forge.is_of(tenant.cluster_id, binding)
         ]
 
         async def take(right: tuple[Kind, Key]) -> None:
             is_ours = partial(forge.is_of, tenant.cluster_id)
-            await writes.remove(self._cluster, *right, is_ours=is_ours)
+            await writes.remove(self.cached, *right, is_ours=is_ours)
 
         return await writes.each(dict.fromkeys([*own, *elsewhere]), take)
 
@@ -239,7 +239,7 @@ class TenantReconciler:
 
         async def send_off(kind: Kind) -> None:
             of = watches.written_by_consumers(kind, where)
-            found = (await self._cluster.list(of)).items.values()
+            found = (await self.cached.list(of)).items.values()
             theirs = [each for each in found if forge.is_consumers(kind, each, tenant.cluster_id)]
             left.objects += len(theirs)
             left.failures += await writes.each(theirs, partial(self._send_off, kind))
@@ -250,15 +250,13 @@ class TenantReconciler:
     async def _send_off(self, kind: Kind, replica: Object) -> None:
         key, uid = objects.key_of(replica), objects.uid(replica)
         if objects.is_outlined(replica):
-            replica = await self._cluster.get_live(kind, key) or replica
+            replica = await self.cached.get_live(kind, key) or replica
         if foreign := forge.foreign_finalizers(kind, replica):
             kept = [each for each in objects.finalizers(replica) if each not in foreign]
-            await writes.set_finalizers(self._cluster, kind, replica, kept)
+            await writes.set_finalizers(self.cached, kind, replica, kept)
             logger.info("Removed foreign finalizers", extra={"kind": str(kind), "key": str(key)})
         if not objects.is_terminating(replica):
-            await writes.remove(
-                self._cluster, kind, key, is_ours=lambda found: objects.uid(found) == uid
-            )
+            await writes.remove(self.cached, kind, key, is_ours=writes.same_uid(uid))
 
     async def _drain(self, obj: Object, tenant: Tenant) -> float | None:
         left = await self._expel(obj, tenant)
@@ -270,7 +268,7 @@ class TenantReconciler:
         are = "are being removed" if left.failures else "are removed"
         message = f"rights and objects of the consumer {are}"
         if left:
-            twins = (await self._listers.namespaces()).values()
+            twins = (await self.all(watches.PEER_NAMESPACES)).values()
             message += f"; {forge.going(left.objects, twins, tenant.cluster_id)}"
         if left.failures:
             message += f"; {forge.failing(left.failures)}"
@@ -284,12 +282,12 @@ class TenantReconciler:
         changes = {"metadata": {"annotations": {keys.CORDON_TENANT: wanted}}}
         unmarked = [
             key
-            for key, found in (await self._cluster.list(where)).items.items()
+            for key, found in (await self.cached.list(where)).items.items()
             if ownership.is_foreign(found, tenant.cluster_id)
             and objects.annotations(found).get(keys.CORDON_TENANT) != wanted
         ]
         return await writes.each(
-            unmarked, lambda key: self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+            unmarked, lambda key: self.cached.patch(keys.RESOURCE_SLICE, key, changes)
         )
 
     async def _dismiss(self, obj: Object) -> float | None:
@@ -301,26 +299,26 @@ class TenantReconciler:
             writes.raise_all(left.failures)
             return LEAVING_POLL_S
         await self._forget(obj["metadata"]["namespace"], tenant.cluster_id)
-        await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        await writes.remove_finalizer(self.cached, KIND, obj, FINALIZER)
         return None
 
     async def _forget(self, where: str, consumer: str) -> None:
         """Delete certificates and bounds of the consumer; a namespace that goes takes them."""
-        namespace = await self._cluster.get(keys.NAMESPACE, Key("", where))
+        namespace = await self.cached.get(keys.NAMESPACE, Key("", where))
         if namespace is None or objects.is_terminating(namespace):
             return
-        secrets = (await self._cluster.list(Selection(keys.SECRET, Object, where))).items.values()
+        secrets = (await self.cached.list(Selection(keys.SECRET, Object, where))).items.values()
         failures = await writes.each(
             forge.certificate_secrets(where, secrets, consumer),
-            lambda key: writes.remove(self._cluster, keys.SECRET, key, is_ours=lambda _: True),
+            lambda key: writes.remove(self.cached, keys.SECRET, key, is_ours=lambda _: True),
         )
         quota = Key(where, objectquotas.NAME)
-        await writes.remove(self._cluster, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
+        await writes.remove(self.cached, objectquotas.KIND, quota, is_ours=objectquotas.is_ours)
         writes.raise_all(failures)
 
     async def _refuse(self, obj: Object, error: TenantRefusedError) -> None:
         if not forge.is_told(obj, error.reason, str(error)):
-            self._events.event(KIND, obj, "Warning", error.reason, str(error))
+            self.events.event(KIND, obj, "Warning", error.reason, str(error))
         await self._report(obj, None, error.reason, str(error), is_good=False)
 
     async def _report(
@@ -332,8 +330,8 @@ class TenantReconciler:
         *,
         is_good: bool | None = True,
     ) -> None:
-        told = forge.state(obj, reason, message, self._clock(), is_good=is_good)
-        await writes.write_status(self._cluster, KIND, obj, forge.status(obj, told, params))
+        told = forge.state(obj, reason, message, self.clock(), is_good=is_good)
+        await writes.write_status(self.cached, KIND, obj, forge.status(obj, told, params))
 
 
 def _check_request(tenant: Tenant) -> None:
@@ -363,57 +361,7 @@ def _as_it_was(obj: Object) -> Tenant:
 # Which changes concern which Tenant --------------------------------------------------------------
 
 
-def controller(manager: Manager) -> Setup:
-    tenants = manager.informer(watches.TENANTS)
-    slices = manager.informer(watches.RESOURCE_SLICES)
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-    secrets = manager.tenant_secrets()
-    ours = manager.informer(watches.ROLE_BINDINGS)
-    everyones = manager.all_bindings()
-
-    beside = watches.beside(tenants)
-    sources: list[WatchSource[Object]] = [
-        WatchSource(tenants, watches.but_booked()),
-        WatchSource(namespaces, watches.inside(tenants)),
-        WatchSource(slices, lambda change: beside(change) if change.old is None else ()),
-        WatchSource(secrets, lambda change: beside(change) if _is_for_us(change.key) else ()),
-    ]
-    bindings = [WatchSource(informer, _by_binding(tenants)) for informer in everyones.values()]
-
-    def runner() -> Runner:
-        made = TenantReconciler(
-            manager.cached,
-            TenantListers(
-                all_bindings=lambda: watches.each_of(everyones),
-                our_bindings=watches.cached(ours),
-                secrets=watches.cached(secrets),
-                namespaces=watches.cached(namespaces),
-            ),
-            manager.issuer,
-            cluster_id=manager.cluster_id,
-            events=manager.events,
-            clock=manager.clock,
-        )
-        return Runner("tenant", made, [*sources, *bindings], workers=manager.limits.workers)
-
-    return lambda: [runner()]
-
-
 def _is_for_us(secret: Key) -> bool:
     return secret.name == keys.NONCE_SECRET or secret.name.startswith(
         keys.REMOTE_CERTIFICATE_SECRET
     )
-
-
-def _by_binding(tenants: Informer[Object]) -> Callable[[Change[Binding]], Iterable[Key]]:
-    """Return whom a binding names, and all whose own binding it is."""
-
-    def keys_of(change: Change[Binding]) -> Iterable[Key]:
-        names = {name for each in (change.old, change.new) if each for name in each.names()}
-        return [
-            key
-            for key, obj in tenants.items().items()
-            if objects.spec(obj).get("clusterID") in names
-        ]
-
-    return keys_of

@@ -1,8 +1,9 @@
 """What this cluster has and what of it is taken, and the largest pod that fits a node of it."""
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,11 +11,15 @@ import msgspec
 from apis import keys, objects, ownership, quotas, resources, sharing, slices
 from apis.objects import Key, Object
 from apis.resources import Quantity, Resources
-from controllers import writes
+from controllers import watches, writes
+from controllers.manager import Controller, Manager
 from kube.cluster import Cluster, Selection
+from kube.controller import Runner, WatchSource
 from kube.informer import Change, Informer
+from kube.process import Runnable
 
 _EMPTY: Final = msgspec.Raw(b"{}")
+_NOTHING: Final = Quantity()
 _ONE: Final = resources.parse_quantity(1)
 _READ: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -42,19 +47,24 @@ class NodeStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     conditions: list[dict[str, Any]] | None = None
 
 
-class SlimNode(msgspec.Struct, gc=False, frozen=True):
-    """A Node without what does not count: 50 names of images, for one."""
+class SlimNode(msgspec.Struct, gc=False):
+    """A Node of which its labels are kept, whether it is Ready, and what pods may take of it.
+
+    ``allocatable`` is None while pods of consumers cannot be placed there.
+    """
 
     metadata: CapacityMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+    is_ready: bool = False
+    allocatable: Any = None
 
-    def allocatable(self) -> Resources | None:
-        """Return what it has for consumers' pods; None while they cannot be placed there."""
-        whole: Object = msgspec.to_builtins(self)
-        return (
-            resources.parse_resources(self.status.allocatable) if sharing.is_usable(whole) else None
-        )
+    def __post_init__(self) -> None:
+        self.is_ready = objects.is_condition_true(self.status.conditions, "Ready")
+        is_usable = sharing.is_usable(msgspec.to_builtins(self))
+        amounts = self.status.allocatable or {}
+        self.allocatable = resources.readable(amounts) if is_usable else None
+        self.spec, self.status = NodeSpec(), NodeStatus()
 
 
 class Taken(NamedTuple):
@@ -77,6 +87,7 @@ class PodRequests(msgspec.Struct, gc=False):
         user = (self.metadata.labels or {}).get(keys.CREATOR_USER, "")
         taken = resources.total([resources.usage_of_stored(spec), {quotas.PODS: _ONE}])
         self.taken = Taken(spec.get("nodeName") or "", user, taken)
+        self.metadata = msgspec.structs.replace(self.metadata, labels=None)
         self.spec = _EMPTY
 
 
@@ -86,10 +97,20 @@ PODS: Final = Selection(
 )
 
 
-class Capacity:
-    """What is free, by sums over pods that each change of one keeps up to date; a ``Loop``.
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A node as ``SlimNode`` says, what of it is left, and what is taken by the user of pods."""
 
-    Nothing is watched before somebody asks: who shares nothing pays nothing.
+    allocatable: Resources | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    left: dict[str, Quantity] = field(default_factory=dict)
+    taken: dict[str, dict[str, Quantity]] = field(default_factory=dict)
+
+
+class Capacity(Runnable):
+    """What is free, by sums that each change of a pod or node keeps up to date; a ``Loop``.
+
+    Nothing is watched before somebody asks: who grants nothing pays nothing.
     """
 
     name = "capacity"
@@ -98,8 +119,14 @@ class Capacity:
         self._cluster = cluster
         self._asked = asyncio.Event()
         self._nodes, self._pods = Informer(NODES), Informer(PODS)
-        self._taken: dict[Key, Taken] = {}
-        self._sums: dict[tuple[str, str], dict[str, Quantity]] = {}
+        self._pod: dict[Key, Taken] = {}
+        self._node: dict[str, _Node] = {}
+        self._allocatable: dict[str, Quantity] = {}
+        """Of all usable nodes; ``_having`` says how many of them have some of each resource."""
+        self._having: Counter[str] = Counter()
+        self._taken: dict[str, dict[str, Quantity]] = {}
+        """Of those nodes, by user."""
+        self._nodes.subscribe(self._on_node)
         self._pods.subscribe(self._on_pod)
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -119,58 +146,86 @@ class Capacity:
             for informer in (self._nodes, self._pods):
                 tasks.create_task(informer.run(self._cluster))
 
-    def is_alive(self) -> bool:
-        return True
-
-    async def drain(self) -> None:
-        return
-
     def free(self, but_of: Container[str]) -> dict[str, Quantity] | None:
         """Return what is free, the pods of the users ``but_of`` not counted; None: unknown yet."""
         if not self._is_known():
             return None
-        usable = self._usable({})
-        used = resources.total(
-            amounts
-            for (node, user), amounts in self._sums.items()
-            if node in usable and user not in but_of
-        )
-        return sharing.free(usable.values(), used)
+        taken = (amounts for user, amounts in self._taken.items() if user not in but_of)
+        return sharing.free([self._allocatable], resources.total(taken))
 
     def largest(self, selector: Mapping[str, str]) -> dict[str, Quantity] | None:
         """Return the most that one node of those ``selector`` has free now; None: unknown yet."""
         if not self._is_known():
             return None
-        taken: dict[str, list[Resources]] = {}
-        for (node, _), amounts in self._sums.items():
-            taken.setdefault(node, []).append(amounts)
+        wanted = selector.items()
         return sharing.most(
-            resources.less(amounts, resources.total(taken.get(name, ())))
-            for name, amounts in self._usable(selector).items()
+            node.left
+            for node in self._node.values()
+            if node.allocatable is not None and wanted <= node.labels.items()
         )
 
     def _is_known(self) -> bool:
         self._asked.set()
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
-    def _usable(self, selector: Mapping[str, str]) -> dict[str, Resources]:
-        return {
-            key.name: amounts
-            for key, node in self._nodes.items().items()
-            if selector.items() <= (node.metadata.labels or {}).items()
-            and (amounts := node.allocatable()) is not None
-        }
+    def _on_node(self, change: Change[SlimNode]) -> None:
+        node = self._node.setdefault(change.key.name, _Node())
+        found = change.new
+        node.labels = (found.metadata.labels if found else None) or {}
+        allocatable: Resources | None = found.allocatable if found else None
+        if allocatable != node.allocatable:
+            self._count(node, -1)
+            node.allocatable = allocatable
+            self._count(node, 1)
+            node.left = resources.less(allocatable or {}, resources.total(node.taken.values()))
+        self._tidy(change.key.name)
+
+    def _count(self, node: _Node, sign: int) -> None:
+        """Count the node, if it is usable, and what is taken of it; or take that back."""
+        if node.allocatable is None:
+            return
+        _add(self._allocatable, node.allocatable, sign)
+        self._having.update(dict.fromkeys(node.allocatable, sign))
+        for name in node.allocatable:
+            if not self._having[name]:
+                del self._having[name], self._allocatable[name]
+        for user, amounts in node.taken.items():
+            _add_of(self._taken, user, amounts, sign)
 
     def _on_pod(self, change: Change[PodRequests]) -> None:
-        gone = self._taken.pop(change.key, None)
+        gone = self._pod.pop(change.key, None)
         if gone is not None:
-            where = (gone.node, gone.user)
-            sums = resources.less(self._sums[where], gone.amounts)
-            self._sums[where] = {name: amount for name, amount in sums.items() if amount}
+            self._take(gone, -1)
         if change.new is not None:
-            taken = self._taken[change.key] = change.new.taken
-            where = (taken.node, taken.user)
-            self._sums[where] = resources.total([self._sums.get(where, {}), taken.amounts])
+            self._pod[change.key] = change.new.taken
+            self._take(change.new.taken, 1)
+
+    def _take(self, taken: Taken, sign: int) -> None:
+        node = self._node.setdefault(taken.node, _Node())
+        _add_of(node.taken, taken.user, taken.amounts, sign)
+        if node.allocatable is not None:
+            inside = {name: taken.amounts[name] for name in node.left if name in taken.amounts}
+            _add(node.left, inside, -sign)
+            _add_of(self._taken, taken.user, taken.amounts, sign)
+        self._tidy(taken.node)
+
+    def _tidy(self, name: str) -> None:
+        if not self._node[name].taken and self._nodes.get(Key("", name)) is None:
+            del self._node[name]
+
+
+def _add(to: dict[str, Quantity], amounts: Resources, sign: int) -> None:
+    for name, amount in amounts.items():
+        have = to.get(name, _NOTHING)
+        to[name] = have + amount if sign > 0 else have - amount
+
+
+def _add_of(to: dict[str, dict[str, Quantity]], user: str, amounts: Resources, sign: int) -> None:
+    """Add to what ``user`` has, which is forgotten once it is nothing."""
+    sums = to.setdefault(user, {})
+    _add(sums, amounts, sign)
+    if not any(sums.values()):
+        del to[user]
 
 
 def is_same(old: SlimNode | PodRequests | None, new: SlimNode | PodRequests | None) -> bool:
@@ -179,7 +234,7 @@ def is_same(old: SlimNode | PodRequests | None, new: SlimNode | PodRequests | No
     if isinstance(old, PodRequests) and isinstance(new, PodRequests):
         return bool(old.taken == new.taken)
     if isinstance(old, SlimNode) and isinstance(new, SlimNode):
-        return old.allocatable() == new.allocatable()
+        return bool(old.allocatable == new.allocatable)
     return False
 
 
@@ -190,26 +245,59 @@ def is_same(old: SlimNode | PodRequests | None, new: SlimNode | PodRequests | No
 LARGEST_POD_S: Final = 5.0
 """So long after something changed it is told: a burst of pods costs each slice few writes."""
 NOT_YET_S: Final = 0.2
+EVERY: Final = Key("", "slices")
+"""The key of them all, once something else may be free."""
 
 
-@dataclass(frozen=True)
-class LargestPodReconciler:
-    """One slice of a consumer; ``largest`` is asked with the labels that its pods' nodes have."""
+class LargestPodReconciler(Controller):
+    """One slice of a consumer; ``largest`` is asked with the labels that its pods' nodes have.
 
-    cluster: Cluster
-    largest: Callable[[Mapping[str, str]], Resources | None]
+    It is asked once for all slices of the same labels, and again after ``EVERY``.
+    """
+
+    name = "room"
+
+    def __init__(
+        self, manager: Manager, largest: Callable[[Mapping[str, str]], Resources | None]
+    ) -> None:
+        super().__init__(manager)
+        self._largest = largest
+        self._answers: dict[frozenset[tuple[str, str]], Resources] = {}
+        self._enqueue: Callable[[Key], None] = lambda _: None
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return [self.watch(watches.RESOURCE_SLICES)]
+
+    def runner(self) -> Runner:
+        runner = super().runner()
+        self._enqueue = runner.enqueue
+        return runner
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(keys.RESOURCE_SLICE, key)
+        if key == EVERY:
+            self._answers.clear()
+            for each in await self.all(watches.RESOURCE_SLICES):
+                self._enqueue(each)
+            return None
+        obj = await self.cached.get(keys.RESOURCE_SLICE, key)
         if obj is None or not _is_granted(obj):
             return None
         status = obj["status"]
-        largest = self.largest(status.get("nodeSelector") or {})
+        largest = self._answer(status.get("nodeSelector") or {})
         if largest is None:
             return NOT_YET_S
         told = {**status, "largestPod": largest_pod(status.get("resources") or {}, largest)}
-        await writes.write_status(self.cluster, keys.RESOURCE_SLICE, obj, told)
+        await writes.write_status(self.cached, keys.RESOURCE_SLICE, obj, told)
         return None
+
+    def _answer(self, selector: Mapping[str, str]) -> Resources | None:
+        labels = frozenset(selector.items())
+        if labels not in self._answers:
+            largest = self._largest(selector)
+            if largest is None:
+                return None
+            self._answers[labels] = largest
+        return self._answers[labels]
 
 
 def largest_pod(granted: Mapping[str, str], largest: Resources) -> dict[str, str]:

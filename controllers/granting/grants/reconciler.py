@@ -13,28 +13,30 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from apis import keys, naming, objects, ownership, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
 from apis.resources import Resources
 from controllers import watches, writes
-from controllers.granting.grants.capacity import LARGEST_POD_S, Capacity, LargestPodReconciler
+from controllers.granting.grants.capacity import (
+    EVERY,
+    LARGEST_POD_S,
+    Capacity,
+    LargestPodReconciler,
+)
 from controllers.granting.grants.forge import division, grants
 from controllers.granting.grants.forge.division import Share, SliceDemand
 from controllers.granting.grants.forge.grants import (
-    GrantDefaults,
     GrantInputs,
     LedgerEntry,
     SliceCordon,
     SliceRequest,
 )
 from controllers.granting.grants.ledger import POLICY, Ledgers
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister
-from kube.cluster import Cluster, Selection
+from controllers.manager import Controller, Manager
+from kube.cluster import Selection
 from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import (
     BusyError,
@@ -44,7 +46,6 @@ from kube.errors import (
     KubeError,
     NotFoundError,
 )
-from kube.events import EventRecorder
 from kube.informer import Change
 from kube.process import Runnable
 
@@ -57,17 +58,6 @@ _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, T
 _REPLICAS: Final = watches.written_by_consumers(keys.RESOURCE_SLICE, labels=ownership.REPLICAS)
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class GrantListers:
-    """What the process knows of whole kinds, read only."""
-
-    tenants: Lister
-    policies: Lister
-    storage_classes: Lister
-    free: Callable[[frozenset[str]], Resources | None]
-    """What is free, the pods of these users not counted; None while it is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -89,31 +79,48 @@ class _GrantState:
         return any(claim.is_bounded for claim in self.claims.values())
 
 
-class GrantsReconciler:
+class GrantsReconciler(Controller):
     """All slices at once; ``term`` names this leadership in the ledger."""
 
-    def __init__(  # noqa: PLR0913  # all by name
-        self,
-        cluster: Cluster,
-        listers: GrantListers,
-        *,
-        standard: GrantDefaults,
-        term: str,
-        events: EventRecorder,
-        clock: Callable[[], datetime],
-        tick: Callable[[], float],
+    name = "grants"
+
+    def __init__(
+        self, manager: Manager, term: str = "", tick: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cluster, self._listers = cluster, listers
-        self._standard = standard
-        self._events, self._clock = events, clock
-        self._ledgers = Ledgers(cluster, term, tick)
+        super().__init__(manager)
+        self._ledgers = Ledgers(self.live, term or secrets.token_hex(8), tick)
         self.is_shared = False
         """Whether what is free counts: some slice is a part of it."""
+        self.free: Callable[[frozenset[str]], Resources | None] = lambda _: None
+        """What is free, the pods of these users not counted; None while it is not known yet."""
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return (
+            self.watch(watches.RESOURCE_SLICES, _of_slice),
+            self.watch(watches.QUOTAS, everything),
+            self.watch(watches.TENANTS, everything),
+            self.watch(watches.PROVIDER_POLICIES, everything),
+            self.watch(watches.STORAGE_CLASSES, everything),
+        )
+
+    def loops(self) -> Sequence[Runnable]:
+        capacity = Capacity(self.live)
+        self.free = capacity.free
+        runner = Runner(self.name, self, self.watches(), back_off_s=BACK_OFF_S)
+        room = LargestPodReconciler(self.manager, capacity.largest).runner()
+
+        def on_change() -> None:
+            if self.is_shared:
+                runner.enqueue(ALL, SETTLE_S)
+            room.enqueue(EVERY, LARGEST_POD_S)
+
+        capacity.subscribe(on_change)
+        return [runner, room, capacity]
 
     async def reconcile(self, key: Key) -> float | None:
         if key != ALL:
             return None
-        policy = await self._cluster.get_live(keys.PROVIDER_POLICY, POLICY)
+        policy = await self.live.get_live(keys.PROVIDER_POLICY, POLICY)
         try:
             look = await self._look(policy)
         except (ForbiddenError, NotFoundError) as error:
@@ -139,7 +146,7 @@ class GrantsReconciler:
         seen, known = await self._seen(policy)
         marked, failures = await self._marked(seen.slices, known)
         seen = dataclasses.replace(seen, slices=marked)
-        found = grants.slice_requests(seen, self._standard)
+        found = grants.slice_requests(seen, self.manager.standard)
         claims = {one.claim.key: one.claim for one in found}
         claims |= {claim.key: claim for claim in grants.leaving(seen, claims.keys())}
         users = frozenset(
@@ -148,7 +155,7 @@ class GrantsReconciler:
             if claim.is_shared
         )
         self.is_shared = bool(users)
-        free = self._listers.free(users) if users else {}
+        free = self.free(users) if users else {}
         if free is None:
             return None
         shares = division.divide(claims.values(), free)
@@ -170,7 +177,7 @@ class GrantsReconciler:
             if annotations := grants.lost_cordons(obj, known):
                 changes = {"metadata": {"uid": objects.uid(obj), "annotations": annotations}}
                 try:
-                    marked[key] = await self._cluster.patch(keys.RESOURCE_SLICE, key, changes)
+                    marked[key] = await self.live.patch(keys.RESOURCE_SLICE, key, changes)
                 except (ConflictError, NotFoundError):
                     del marked[key]
                 except KubeError as error:
@@ -183,11 +190,11 @@ class GrantsReconciler:
     async def _seen(self, policy: Object | None) -> tuple[GrantInputs, Mapping[Key, SliceCordon]]:
         """Return what there is, and which slices are kept in check."""
         found, quotas, tenants = await asyncio.gather(
-            self._cluster.list(_REPLICAS),
-            self._cluster.list(Selection(keys.QUOTA, Object)),
-            self._cluster.list(watches.TENANTS),
+            self.live.list(_REPLICAS),
+            self.live.list(Selection(keys.QUOTA, Object)),
+            self.live.list(watches.TENANTS),
         )
-        known = dict(await self._listers.policies())
+        known = dict(await self.all(watches.PROVIDER_POLICIES))
         known.pop(POLICY, None)
         if policy is not None:
             known[POLICY] = policy
@@ -206,23 +213,23 @@ class GrantsReconciler:
     async def _tell_withheld(self, error: KubeError) -> None:
         """Say on each slice that waits for an answer why it gets none; the next look grants it."""
         seen = GrantInputs(
-            slices=(await self._cluster.list(_REPLICAS)).items,
+            slices=(await self.live.list(_REPLICAS)).items,
             quotas={},
-            tenants=await self._listers.tenants(),
-            policies=await self._listers.policies(),
+            tenants=await self.all(watches.TENANTS),
+            policies=await self.all(watches.PROVIDER_POLICIES),
             ledger={},
         )
         refusal = grants.withheld(error.said, is_kind=isinstance(error, NotFoundError))
-        for one in grants.slice_requests(seen, self._standard):
+        for one in grants.slice_requests(seen, self.manager.standard):
             if one.is_ours and not slices.answer(one.obj, slices.RESOURCES):
-                status = grants.denied(one.obj, refusal, self._clock())
+                status = grants.denied(one.obj, refusal, self.clock())
                 with contextlib.suppress(ConflictError, InvalidError, BusyError):
                     await self._write_status(one.obj, status)
 
     async def _write_all(
         self, look: _GrantState, entries: Mapping[Key, LedgerEntry], unbooked: Collection[str]
     ) -> list[Exception]:
-        storage = grants.storage_classes((await self._listers.storage_classes()).values())
+        storage = grants.storage_classes((await self.all(watches.STORAGE_CLASSES)).values())
 
         async def write(one: SliceRequest) -> None:
             key = one.claim.key
@@ -254,7 +261,7 @@ class GrantsReconciler:
         is_cordoned = self._is_cordoned(application, look)
         if is_cordoned:  # also where its status can be written no more
             await self._write_quota(obj, application, look, is_cordoned=True)
-        status = grants.status(application, share, self._standard, storage, self._clock())
+        status = grants.status(application, share, self.manager.standard, storage, self.clock())
         if status is not None:
             obj = await self._write_status(obj, status)
         if not is_cordoned:
@@ -265,12 +272,12 @@ class GrantsReconciler:
         if not changes:
             return obj
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-        made = await self._cluster.patch_status(
+        made = await self.live.patch_status(
             keys.RESOURCE_SLICE, objects.key_of(obj), changes, metadata=version
         )
         if told := grants.news(obj, made):
             type_, reason, message = told
-            self._events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
+            self.events.event(keys.RESOURCE_SLICE, made, type_, reason, message)
         return made
 
     async def _close(self, look: _GrantState) -> list[Exception]:
@@ -284,7 +291,7 @@ class GrantsReconciler:
             for quota in quotas:
                 if changes := grants.closed(quota, is_cordoned=is_cordoned):
                     try:
-                        await self._cluster.patch(keys.QUOTA, objects.key_of(quota), changes)
+                        await self.live.patch(keys.QUOTA, objects.key_of(quota), changes)
                     except KubeError as error:
                         failures.append(error)
         return failures
@@ -301,20 +308,20 @@ class GrantsReconciler:
         wanted = grants.quota(
             obj,
             application.claim.tenant,
-            application.policy.limits_enforcement or self._standard.limits_enforcement,
+            application.policy.limits_enforcement or self.manager.standard.limits_enforcement,
             is_cordoned=is_cordoned,
         )
         found = look.seen.quotas.get(objects.key_of(wanted))
         if found is None:
             if slices.is_accepted(obj, slices.RESOURCES):
-                await self._cluster.create(keys.QUOTA, wanted)
+                await self.live.create(keys.QUOTA, wanted)
             return
         if not objects.is_controlled_by(found, obj):
             key = objects.key_of(wanted)
             message = f"quota {key} exists and is not of this slice: rename or remove it"
             raise TerminalError("NameTaken", message)
         if changes := grants.quota_changes(found, wanted, obj):
-            await self._cluster.patch(keys.QUOTA, objects.key_of(wanted), changes)
+            await self.live.patch(keys.QUOTA, objects.key_of(wanted), changes)
 
 
 # Which changes ask for a new division of what is granted -----------------------------------------
@@ -327,46 +334,6 @@ BACK_OFF_S: Final = 10.0
 """So soon all are looked at again, where one slice cannot be written for ever."""
 SETTLE_S: Final = 0.5
 """Changes of local pods are looked at together: each look reads all slices and Quotas."""
-
-
-def controller(manager: Manager) -> Setup:
-    slices = manager.informer(watches.RESOURCE_SLICES)
-    tenants = manager.informer(watches.TENANTS)
-    policies = manager.informer(watches.PROVIDER_POLICIES)
-    storage_classes = manager.informer(watches.STORAGE_CLASSES)
-    others = (manager.informer(watches.QUOTAS), tenants, policies, storage_classes)
-    sources = [WatchSource(slices, _of_slice), *(WatchSource(each, everything) for each in others)]
-
-    def loops() -> list[Runnable]:
-        capacity = Capacity(manager.live)
-        reconciler = GrantsReconciler(
-            manager.live,
-            GrantListers(
-                tenants=watches.cached(tenants),
-                policies=watches.cached(policies),
-                storage_classes=watches.cached(storage_classes),
-                free=capacity.free,
-            ),
-            standard=manager.standard,
-            term=secrets.token_hex(8),
-            events=manager.events,
-            clock=manager.clock,
-            tick=time.monotonic,
-        )
-        runner = Runner("grants", reconciler, sources, back_off_s=BACK_OFF_S)
-        told = LargestPodReconciler(manager.cached, capacity.largest)
-        room = Runner("room", told, [WatchSource(slices)])
-
-        def on_change() -> None:
-            if reconciler.is_shared:
-                runner.enqueue(ALL, SETTLE_S)
-            for key in slices.items():
-                room.enqueue(key, LARGEST_POD_S)
-
-        capacity.subscribe(on_change)
-        return [runner, room, capacity]
-
-    return loops
 
 
 def everything(change: Change[Object]) -> Iterable[Key]:

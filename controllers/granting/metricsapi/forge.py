@@ -82,10 +82,10 @@ def is_ours(service: Object, namespace: str) -> bool:
 
 def away_since(service: Object) -> datetime | None:
     """Return since when the API server reaches nobody, or None while somebody answers."""
-    found = objects.find_condition(objects.status(service).get("conditions"), "Available")
-    if found is not None and found.get("status") == "True":
+    found = objects.condition(service, "Available")
+    if found.get("status") == "True":
         return None
-    since = (found or {}).get("lastTransitionTime") or service["metadata"]["creationTimestamp"]
+    since = found.get("lastTransitionTime") or service["metadata"]["creationTimestamp"]
     return datetime.fromisoformat(since)
 
 
@@ -105,7 +105,7 @@ def mark(agent: Object | None, now: datetime) -> str:
 
 def why(service: Object) -> str:
     """Return what the API server says of the agent that it does not reach."""
-    found = objects.find_condition(objects.status(service).get("conditions"), "Available") or {}
+    found = objects.condition(service, "Available")
     return f"{found.get('reason') or 'Unknown'}: {found.get('message') or 'not judged yet'}"
 
 

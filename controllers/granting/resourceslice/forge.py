@@ -221,7 +221,6 @@ def request(obj: Object, tenant: Tenant) -> CertificateRequest:
 
 
 def denied(obj: Object, why: str, now: datetime) -> Object:
-    """Return the status of a slice that is not certified."""
     return _answered(obj, slices.DENIED, slices.AUTHENTICATION_DENIED, why, now)
 
 
@@ -243,6 +242,6 @@ def _answered(obj: Object, answer: str, reason: str, message: str, now: datetime
 
 def is_certificate(secret: Object, consumer: str) -> bool:
     """Whether the Secret keeps a certificate of the consumer, and nothing of somebody else."""
-    return authentication.remote_cluster(secret) == consumer and (
+    return ownership.cluster_named_by(secret) == consumer and (
         objects.labels(secret).get(keys.LIQO_MANAGED) == "true"
     )

@@ -1,10 +1,8 @@
 """A ResourceSlice on either side: a consumer makes a virtual node of it, a provider signs it."""
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from apis import keys, naming, objects, ownership, slices
 from apis.authentication import Tenant, TenantCondition
@@ -13,14 +11,12 @@ from apis.offloading import VirtualNode, VkOptionsTemplate
 from controllers import watches, writes
 from controllers.authentication.issuing.issuer import Issuer, NoAddressError
 from controllers.granting.resourceslice import forge
-from controllers.manager import Manager, Setup
-from controllers.watches import Lister
-from kube.cluster import Cluster, Selection
-from kube.controller import Runner, WatchSource
+from controllers.manager import Controller, Manager
+from kube import localaddresses
+from kube.cluster import Selection
+from kube.controller import WatchSource
 from kube.errors import ForbiddenError
-from kube.events import EventRecorder
 from kube.informer import Change
-from kube.process import Runnable
 
 KIND: Final = keys.RESOURCE_SLICE
 GOING_POLL_S: Final = 5.0
@@ -31,20 +27,23 @@ WAITING_S: Final = 5.0
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LocalSliceReconciler:
+class LocalSliceReconciler(Controller):
     """One slice; its VirtualNodes go before it does, for they live on its identity."""
 
-    cluster: Cluster
-    cluster_id: str
-    private_key: bytes = field(repr=False)
-    events: EventRecorder
-    namespace: str = keys.LIQO_NAMESPACE
-    """Where the default VkOptionsTemplate is."""
+    name = "localslice"
+    is_parallel = True
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return (
+            self.watch(watches.RESOURCE_SLICES),
+            self.watch(watches.PEER_NAMESPACES, self.inside(watches.RESOURCE_SLICES)),
+            self.watch(watches.IDENTITIES, _by_name),
+            self.watch(watches.VIRTUAL_NODES, _by_name),
+        )
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(KIND, key)
-        provider = await watches.peer_in(self.cluster, key.namespace)
+        obj = await self.cached.get(KIND, key)
+        provider = await watches.peer_in(self.cached, key.namespace)
         if obj is None or ownership.is_foreign(obj, provider):
             return None
         if objects.is_terminating(obj):
@@ -63,7 +62,7 @@ class LocalSliceReconciler:
 
     async def _tell_of_no_peering(self, obj: Object) -> None:
         where = objects.key_of(obj).namespace
-        if ownership.peer_of(await self.cluster.get_live(keys.NAMESPACE, Key("", where))):
+        if ownership.peer_of(await self.cached.get_live(keys.NAMESPACE, Key("", where))):
             return  # the cache learns of it, and brings the slice back
         message = f"namespace {where} is the tenant namespace of no peer"
         cure = "create the slice in that of a provider; liqoctl peer makes one"
@@ -81,23 +80,23 @@ class LocalSliceReconciler:
         return False
 
     async def _complete(self, obj: Object, provider: str) -> Object:
-        changes = forge.completion(obj, provider, self.cluster_id, self.private_key)
+        changes = forge.completion(obj, provider, self.manager.cluster_id, self.manager.private_key)
         if not changes:
             return obj
         version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         changes["metadata"] = {**changes.get("metadata", {}), **version}
-        made = await self.cluster.patch(KIND, objects.key_of(obj), changes)
+        made = await self.cached.patch(KIND, objects.key_of(obj), changes)
         self.events.event(KIND, made, "Normal", "Reconciled", forge.asked(made, provider))
         return made
 
     async def _make_node(self, obj: Object, provider: str) -> float | None:
         key = objects.key_of(obj)
         identity = Key(key.namespace, naming.resourceslice_identity(key.name))
-        found = await self.cluster.get(keys.IDENTITY, identity)
+        found = await self.cached.get(keys.IDENTITY, identity)
         secret = _secret_of(found)
         if not secret:
             return WAITING_S
-        existing = await self.cluster.get(keys.VIRTUAL_NODE, key)
+        existing = await self.cached.get(keys.VIRTUAL_NODE, key)
         if existing is not None and not objects.is_controlled_by(existing, obj):
             message = f"virtualnode {key} exists and is not of this slice: delete or keep it"
             self.events.event(KIND, obj, "Warning", "NameTaken", message)
@@ -107,7 +106,7 @@ class LocalSliceReconciler:
         if existing is None:
             logger.info("Creating virtual node", extra={"virtualnode": str(key)})
             try:
-                made = await self.cluster.create(keys.VIRTUAL_NODE, wanted)
+                made = await self.cached.create(keys.VIRTUAL_NODE, wanted)
             except ForbiddenError as error:
                 self._tell_of_refusal(obj, error)
                 raise
@@ -117,7 +116,7 @@ class LocalSliceReconciler:
         if objects.is_terminating(existing):
             return None
         if changes := forge.changes(existing, wanted):
-            await self.cluster.patch(keys.VIRTUAL_NODE, key, changes)
+            await self.cached.patch(keys.VIRTUAL_NODE, key, changes)
         told = {
             "largestPod": forge.largest_pod(obj),
             "suggestedLabels": forge.labels_apart(obj, wanted, allowed),
@@ -135,8 +134,8 @@ class LocalSliceReconciler:
     async def _allowed_labels(self, existing: Object | None) -> tuple[str, ...] | None:
         """Return what the template of the virtual node lets its provider suggest."""
         named = VirtualNode.parse(existing).vk_options_template_ref if existing else None
-        key = Key(self.namespace, named.name if named else keys.DEFAULT_VK_OPTIONS_TEMPLATE)
-        found = await self.cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        key = Key(self.manager.namespace, named.name if named else keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+        found = await self.cached.get(keys.VK_OPTIONS_TEMPLATE, key)
         return VkOptionsTemplate.parse(found).suggestible if found else None
 
     async def _tell(self, node: Object, told: Object) -> None:
@@ -144,7 +143,7 @@ class LocalSliceReconciler:
         before = objects.status(node)
         others = {name: value for name, value in before.items() if name not in told}
         wanted = {**others, **{name: value for name, value in told.items() if value}}
-        await writes.write_status(self.cluster, keys.VIRTUAL_NODE, node, wanted)
+        await writes.write_status(self.cached, keys.VIRTUAL_NODE, node, wanted)
         refused = told["suggestedLabels"].get("refused", [])
         if refused and refused != (before.get("suggestedLabels") or {}).get("refused"):
             message = (
@@ -156,10 +155,7 @@ class LocalSliceReconciler:
     async def _vacate(self, obj: Object) -> None:
         """Delete the virtual node that was made of the slice: that evicts its pods first."""
         await writes.remove(
-            self.cluster,
-            keys.VIRTUAL_NODE,
-            objects.key_of(obj),
-            is_ours=lambda found: objects.is_controlled_by(found, obj),
+            self.cached, keys.VIRTUAL_NODE, objects.key_of(obj), is_ours=writes.owned_by(obj)
         )
 
     async def _take_down(self, obj: Object) -> float | None:
@@ -167,22 +163,20 @@ class LocalSliceReconciler:
             return None
         where = objects.key_of(obj)
         all_nodes = Selection(keys.VIRTUAL_NODE, Object, where.namespace)
-        listed = (await self.cluster.list(all_nodes)).items
+        listed = (await self.cached.list(all_nodes)).items
         found = {
             key: node for key, node in listed.items() if slices.of_virtual_node(node) == where.name
         }
 
         async def take_down(key: Key) -> None:
             uid = objects.uid(found[key])
-            await writes.remove(
-                self.cluster, keys.VIRTUAL_NODE, key, is_ours=lambda node: objects.uid(node) == uid
-            )
+            await writes.remove(self.cached, keys.VIRTUAL_NODE, key, is_ours=writes.same_uid(uid))
 
         standing = [key for key, node in found.items() if not objects.is_terminating(node)]
         writes.raise_all(await writes.each(standing, take_down))
         if found:
             return GOING_POLL_S
-        await writes.remove_finalizer(self.cluster, KIND, obj, keys.SLICE_FINALIZER)
+        await writes.remove_finalizer(self.cached, KIND, obj, keys.SLICE_FINALIZER)
         return None
 
 
@@ -194,20 +188,28 @@ def _secret_of(identity: Object | None) -> str:
 # A slice of a consumer: its request is signed, or it is said why not ------------------------------
 
 
-@dataclass(frozen=True)
-class ReplicaReconciler:
+class ReplicaReconciler(Controller):
     """One replica. Nothing is signed for whom the Tenant's own controller does not let in."""
 
-    cluster: Cluster
-    tenants: Lister
-    secrets: Lister
-    """Those of tenant namespaces."""
-    issuer: Issuer
-    events: EventRecorder
-    clock: Callable[[], datetime]
+    name = "slicereplica"
+    is_parallel = True
+    reads = (localaddresses.NODES,)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self._issuer = Issuer(manager)
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        slices_ = watches.RESOURCE_SLICES
+        return (
+            self.watch(slices_),
+            self.watch(watches.PEER_NAMESPACES, self.inside(slices_)),
+            self.watch(watches.TENANTS, watches.but_booked(self.beside(slices_))),
+            self.watch(watches.SECRETS, _by_certificate),
+        )
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self.cluster.get(KIND, key)
+        obj = await self.cached.get(KIND, key)
         if obj is None:
             await self._forget(key)
             return None
@@ -215,7 +217,7 @@ class ReplicaReconciler:
             return None
         if not objects.spec(obj).get("csr"):
             return None  # the consumer's controllers are about to add it
-        consumer = await watches.peer_in(self.cluster, key.namespace)
+        consumer = await watches.peer_in(self.cached, key.namespace)
         if not consumer or not ownership.origin(obj, consumer):
             return None
         tenant = await self._tenant(obj, consumer)
@@ -223,7 +225,9 @@ class ReplicaReconciler:
 
     async def _tenant(self, obj: Object, consumer: str) -> Tenant | None:
         where = objects.key_of(obj).namespace
-        found = [one for key, one in (await self.tenants()).items() if key.namespace == where]
+        found = [
+            one for key, one in (await self.all(watches.TENANTS)).items() if key.namespace == where
+        ]
         for one in found:
             try:
                 tenant = Tenant.parse(one)
@@ -242,7 +246,7 @@ class ReplicaReconciler:
             await self._write(obj, forge.denied(obj, why, self.clock()))
             return None
         try:
-            issued = await self.issuer.issue(forge.request(obj, tenant))
+            issued = await self._issuer.issue(forge.request(obj, tenant))
         except NoAddressError as error:
             self.events.event(KIND, obj, "Warning", error.reason, str(error))
             raise
@@ -259,16 +263,16 @@ class ReplicaReconciler:
         changes = objects.merge_patch(objects.status(obj), status)
         if changes:
             version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            await self.cluster.patch_status(KIND, objects.key_of(obj), changes, metadata=version)
+            await self.cached.patch_status(KIND, objects.key_of(obj), changes, metadata=version)
 
     async def _forget(self, key: Key) -> None:
         where = Key(key.namespace, naming.remote_certificate(key.name))
-        if where not in await self.secrets():
+        if where not in await self.all(watches.SECRETS):
             return
-        consumer = await watches.peer_in(self.cluster, key.namespace)
-        if consumer and await self.cluster.get_live(KIND, key) is None:
+        consumer = await watches.peer_in(self.cached, key.namespace)
+        if consumer and await self.cached.get_live(KIND, key) is None:
             await writes.remove(
-                self.cluster,
+                self.cached,
                 keys.SECRET,
                 where,
                 is_ours=lambda found: forge.is_certificate(found, consumer),
@@ -278,54 +282,7 @@ class ReplicaReconciler:
 # Which changes concern which ResourceSlice, on either side ----------------------------------------
 
 
-def controller(manager: Manager) -> Setup:
-    slices = manager.informer(watches.RESOURCE_SLICES)
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-    identities = manager.informer(watches.IDENTITIES)
-    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
-    tenants = manager.informer(watches.TENANTS)
-    secrets = manager.tenant_secrets()
-
-    local = [
-        WatchSource(slices),
-        WatchSource(namespaces, watches.inside(slices)),
-        WatchSource(identities, _by_name),
-        WatchSource(virtual_nodes, _by_name),
-    ]
-    replicas = [
-        WatchSource(slices),
-        WatchSource(namespaces, watches.inside(slices)),
-        WatchSource(tenants, watches.but_booked(watches.beside(slices))),
-        WatchSource(secrets, _by_certificate),
-    ]
-
-    def loops() -> list[Runnable]:
-        consumer = LocalSliceReconciler(
-            manager.cached,
-            manager.cluster_id,
-            manager.private_key,
-            manager.events,
-            manager.namespace,
-        )
-        provider = ReplicaReconciler(
-            manager.cached,
-            watches.cached(tenants),
-            watches.cached(secrets),
-            manager.issuer,
-            manager.events,
-            manager.clock,
-        )
-        workers = manager.limits.workers
-        return [
-            Runner("localslice", consumer, local, workers=workers),
-            Runner("slicereplica", provider, replicas, workers=workers),
-        ]
-
-    return loops
-
-
 def _by_name(change: Change[Object]) -> Iterable[Key]:
-    """Return the slice that an Identity or a VirtualNode is of."""
     name = slices.of_virtual_node(change.new or change.old or {"metadata": {}})
     return [Key(change.key.namespace, name)] if name else []
 

@@ -1,50 +1,54 @@
 """Decides on one CertificateSigningRequest, if it comes from one of our virtual kubelets."""
 
 import logging
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from apis import keys, naming, objects
 from apis.objects import Key, Object
 from apis.offloading import VirtualNode
 from certs import requests as certificate_requests
 from controllers import watches
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller
 from controllers.offloading.csrapproval import forge
 from controllers.offloading.virtualnode.forge import lifecycle
-from controllers.watches import Keys
-from kube.cluster import Cluster
-from kube.controller import Runner, WatchSource
-from kube.events import EventRecorder
-from kube.informer import Change, Informer
+from kube.controller import WatchSource
+from kube.informer import Change
 
 KIND: Final = keys.CERTIFICATE_SIGNING_REQUEST
 WAIT_S: Final = 1.0
 """Until the pod's address, which it is about to get, is there."""
+REQUESTS: Final = watches.every(KIND, fields=f"spec.signerName={forge.SIGNER}")
 
 logger = logging.getLogger(__name__)
 
 
-class CsrApprovalReconciler:
+class CsrApprovalReconciler(Controller):
     """Leaves alone what other kubelets ask for; denies one of ours that asks for anything else."""
 
-    def __init__(
-        self, cluster: Cluster, *, events: EventRecorder, clock: Callable[[], datetime]
-    ) -> None:
-        self._cluster = cluster
-        self._events = events
-        self._clock = clock
+    name = "csrapproval"
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        return self.watch(REQUESTS), self.watch(watches.NODES, self._by_node)
+
+    def _by_node(self, change: Change[Object]) -> Iterable[Key]:
+        if change.old is not None:
+            return []
+        return [
+            key
+            for key, request in self.informer(REQUESTS).items().items()
+            if forge.is_pending(request) and forge.node_of(request) == change.key.name
+        ]
 
     async def reconcile(self, key: Key) -> float | None:
-        request = await self._cluster.get(KIND, key)
+        request = await self.cached.get(KIND, key)
         if request is None or not forge.is_pending(request):
             return None
         account = forge.requestor(request)
-        found = await self._cluster.get(keys.VIRTUAL_NODE, account) if account else None
+        found = await self.cached.get(keys.VIRTUAL_NODE, account) if account else None
         if account is None or found is None:
             return None  # somebody else's kubelet, and somebody else's decision
-        node = await self._cluster.get(keys.NODE, Key("", account.name))
+        node = await self.cached.get(keys.NODE, Key("", account.name))
         pod = await self._pod(request, account)
         if node is None:
             return None  # its creation brings us back; createNode: false makes none
@@ -55,22 +59,21 @@ class CsrApprovalReconciler:
         return None
 
     async def _pod(self, request: Object, account: Key) -> Object | None:
-        """Return the pod whose token signed ``request``, if it is the virtual kubelet's."""
         name, uid = forge.pod_of(request)
         if not name:
             return None
-        pod = await self._cluster.get_live(keys.POD, Key(account.namespace, name))
+        pod = await self.cached.get_live(keys.POD, Key(account.namespace, name))
         return pod if pod is not None and forge.is_pod_of(pod, account, uid) else None
 
     async def _decide(self, request: Object, owner: Object, findings: list[str]) -> None:
         key = objects.key_of(request)
         type_ = forge.DENIED if findings else forge.APPROVED
         message = "; ".join(findings) or "it asks for the serving certificate of its virtual node"
-        changes = forge.verdict(request, type_, message, self._clock())
-        await self._cluster.patch(KIND, key, changes, subresource="approval")
+        changes = forge.verdict(request, type_, message, self.clock())
+        await self.cached.patch(KIND, key, changes, subresource="approval")
         logger.info("Decided on signing request", extra={"csr": str(key), "verdict": type_})
         if findings:
-            self._events.event(keys.VIRTUAL_NODE, owner, "Warning", "CertificateDenied", message)
+            self.events.event(keys.VIRTUAL_NODE, owner, "Warning", "CertificateDenied", message)
 
 
 def _findings(
@@ -90,38 +93,3 @@ def _findings(
             ips=[forge.pod_address(pod)],
         ),
     ]
-
-
-# Which CertificateSigningRequests are looked at --------------------------------------------------
-
-
-SIGNING_REQUESTS: Final = watches.every(
-    keys.CERTIFICATE_SIGNING_REQUEST, fields=f"spec.signerName={forge.SIGNER}"
-)
-
-
-def controller(manager: Manager) -> Setup:
-    requests = manager.informer(SIGNING_REQUESTS)
-    nodes = manager.informer(watches.NODES)
-    sources = [WatchSource(requests), WatchSource(nodes, by_node(requests))]
-
-    def runner() -> Runner:
-        reconciler = CsrApprovalReconciler(
-            manager.cached, events=manager.events, clock=manager.clock
-        )
-        return Runner("csrapproval", reconciler, sources)
-
-    return lambda: [runner()]
-
-
-def by_node(requests: Informer[Object]) -> Keys:
-    def keys_of(change: Change[Object]) -> Iterable[Key]:
-        if change.old is not None:
-            return []
-        return [
-            key
-            for key, request in requests.items().items()
-            if forge.is_pending(request) and forge.node_of(request) == change.key.name
-        ]
-
-    return keys_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from apis import keys, naming, objects, ownership, providerpolicy
+from apis import authentication, keys, naming, objects, ownership, providerpolicy
 from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
@@ -193,7 +193,7 @@ class NamespaceLimit:
         owners = ((owner_of(twin), twin["metadata"]["name"]) for twin in twins)
         self._seen = {name for owner, name in owners if owner and owner[0] == asker.namespace}
         self._asker, self._tenant, self._policy, self._given = asker, tenant_, policy, given
-        self._limit = policy.max_remote_namespaces
+        self._limit = policy.remote_namespaces.max
 
     def take(self, local: str, name: str) -> None:
         """Make room for one more twin; it is given back with ``leave`` if none is made.
@@ -227,10 +227,10 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
     """
     if not policy.allows_strategy(local, name, consumer):
         asked = providerpolicy.strategy_of(local, name, consumer).value
-        accepted = ", ".join(sorted(one.value for one in policy.mapping_strategies or ()))
+        accepted = ", ".join(sorted(one.value for one in policy.namespace_mapping_strategies or ()))
         message = f"providerpolicy {policy.name} accepts no namespaceMappingStrategy {asked}"
         raise NamespaceRefusedError("StrategyNotAllowed", f"{message}, only: {accepted or 'none'}")
-    if name in naming.INSTALLED and not policy.remote_namespaces:
+    if name in naming.INSTALLED and not policy.remote_namespaces.pattern:
         message = f"namespace {name} is kept for software of this cluster that is installed there"
         opened = f"spec.remoteNamespaces.pattern of providerpolicy {policy.name} opens it"
         raise NamespaceRefusedError(
@@ -238,7 +238,7 @@ def check_policy(local: str, name: str, consumer: str, policy: ProviderPolicy) -
         )
     if not policy.allows_name(name):
         message = f"providerpolicy {policy.name} allows no namespace {name} for {local}"
-        cure = f"names match {policy.remote_namespaces}: select another remote name"
+        cure = f"names match {policy.remote_namespaces.pattern}: select another remote name"
         raise NamespaceRefusedError("NameNotAllowed", f"{message}, {cure}")
 
 
@@ -306,34 +306,18 @@ def bindings(name: str, namespace_map: Object, tenant_: MapTenant, account: Key)
 
     In this order: who asks for a Pod there can be given one. ``account`` is the controllers' own.
     """
-    group = {"kind": "Group", "apiGroup": keys.RBAC_GROUP, "name": tenant_.cluster_id}
-    own = {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
-    given = [
-        (account.name, keys.CONTROLLER_MANAGER_TWIN_ROLE, own),
-        (tenant_.namespace, keys.VIRTUAL_KUBELET_REMOTE_ROLE, group),
-    ]
     metadata = {
-        "labels": {
-            keys.APP_MANAGED_BY: "liqo",
-            keys.LIQO_MANAGED: "true",
-            keys.REMOTE_CLUSTER_ID: tenant_.cluster_id,
-        },
+        "labels": {**ownership.MANAGED, keys.REMOTE_CLUSTER_ID: tenant_.cluster_id},
         "annotations": {keys.MANAGED_BY_NAMESPACE_MAP: owner_mark(namespace_map)},
     }
-    return [
-        objects.named(
-            keys.ROLE_BINDING,
-            Key(name, called),
-            metadata=metadata,
-            subjects=[subject],
-            roleRef={
-                "apiGroup": keys.RBAC_GROUP,
-                "kind": keys.CLUSTER_ROLE.kind,
-                "name": role,
-            },
-        )
-        for called, role, subject in given
+    own = authentication.account_subject(account)
+    group = authentication.subject("Group", tenant_.cluster_id)
+    given = [
+        (Key(name, account.name), own, keys.CONTROLLER_MANAGER_TWIN_ROLE),
+        (Key(name, tenant_.namespace), group, keys.VIRTUAL_KUBELET_REMOTE_ROLE),
     ]
+    made = (authentication.binding(key, metadata, whom, role) for key, whom, role in given)
+    return [grant.wanted for grant in made]
 
 
 def leftovers(namespace_map: Object, owned: Iterable[Object]) -> dict[str, str]:

@@ -1,35 +1,31 @@
 """Keeps the twin namespaces that a map asks for, and no others: many entries side by side."""
 
 import asyncio
-import functools
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from apis import allowlist, keys, objects, ownership, providerpolicy
-from apis.authentication import Binding
 from apis.objects import Key, Kind, Object
 from apis.offloading import CurrentMapping as Entry
 from apis.offloading import NamespaceMap
 from apis.providerpolicy import ProviderPolicy
 from controllers import watches, writes
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller, Manager
 from controllers.offloading.namespacemap import forge
 from controllers.offloading.namespacemap.forge import (
     MapTenant,
     NamespaceLimit,
     NamespaceRefusedError,
 )
-from controllers.watches import Keys, Lister
 from kube.cluster import Cluster, Selection
-from kube.controller import Runner, TerminalError, WatchSource
+from kube.controller import TerminalError, WatchSource
 from kube.errors import AlreadyExistsError, ConflictError, ForbiddenError, KubeError, NotFoundError
-from kube.events import EventRecorder
-from kube.informer import Change, Informer
+from kube.informer import Change
 from kube.ratelimit import LargeWriteLimit
 from kube.slim import ReadYourWrites
 
@@ -47,18 +43,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class NamespaceMapListers:
-    """What the process knows of whole kinds, read only."""
-
-    namespaces: Lister
-    bindings: Lister
-    policies: Lister
-    tenants: Lister
-    all_bindings: Callable[[], Iterable[tuple[Kind, Binding]]]
-    """Of the whole cluster, no matter who made them."""
-
-
-@dataclass(frozen=True)
 class _MapState:
     """One look at a map: what came of its entries so far."""
 
@@ -73,29 +57,39 @@ class _MapState:
 _IsReady: TypeAlias = Callable[[str, str], Awaitable[bool]]
 
 
-class NamespaceMapReconciler:
+class NamespaceMapReconciler(Controller):
     """One replica: an entry that is refused, or that fails, does not hold up the others."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        listers: NamespaceMapListers,
-        *,
-        account: Key,
-        events: EventRecorder,
-        pace: LargeWriteLimit | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._listers = listers
-        self._account = account
-        self._events = events
+    name = "namespacemap"
+    is_parallel = True
+    reads = watches.ALL_BINDINGS
+
+    def __init__(self, manager: Manager, pace: LargeWriteLimit | None = None) -> None:
+        super().__init__(manager)
         self._written = ReadYourWrites()
         self._given: defaultdict[str, dict[str, Key]] = defaultdict(dict)
         """By tenant namespace and name, which map was given a twin."""
         self._pace = pace or LargeWriteLimit()
 
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        maps = watches.NAMESPACE_MAPS
+        return (
+            self.watch(maps),
+            self.watch(watches.PEER_NAMESPACES, _by_owner),
+            self.watch(watches.PEER_NAMESPACES, self.inside(maps)),
+            self.watch(watches.ROLE_BINDINGS, _by_owner),
+            self.watch(watches.PROVIDER_POLICIES, self._by_policy),
+            self.watch(watches.TENANTS, watches.but_booked(self.beside(maps))),
+        )
+
+    def _by_policy(self, change: Change[Object]) -> Iterable[Key]:
+        old, new = ((each or {}).get("spec") for each in (change.old, change.new))
+        if old == new:
+            return []  # its status is another loop's
+        return list(self.informer(watches.NAMESPACE_MAPS).items())
+
     async def reconcile(self, key: Key) -> float | None:
-        obj = self._written.newest(key, await self._cluster.get(KIND, key))
+        obj = self._written.newest(key, await self.cached.get(KIND, key))
         if obj is None or not ownership.is_foreign(obj):
             return None
         if (left_s := self._pace.left_s(key)) is not None:
@@ -103,7 +97,7 @@ class NamespaceMapReconciler:
         if objects.is_terminating(obj):
             return await self._dissolve(obj)
         tenant = await self._tenant(obj)
-        obj = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        obj = await writes.add_finalizer(self.cached, KIND, obj, FINALIZER)
         look = await self._look(obj, tenant, await self._policy(obj, tenant))
         await self._remove(look)
         is_more = await self._serve(look)
@@ -117,44 +111,34 @@ class NamespaceMapReconciler:
     async def _tenant(self, obj: Object) -> MapTenant:
         where = Key("", obj["metadata"]["namespace"])
         try:
-            tenant = forge.tenant(await self._cluster.get(keys.NAMESPACE, where), obj)
-            forge.check_welcome(tenant, (await self._listers.tenants()).values())
+            tenant = forge.tenant(await self.cached.get(keys.NAMESPACE, where), obj)
+            forge.check_welcome(tenant, (await self.all(watches.TENANTS)).values())
         except NamespaceRefusedError as error:
-            self._events.event(KIND, obj, "Warning", error.reason, str(error))
+            self.events.event(KIND, obj, "Warning", error.reason, str(error))
             raise TerminalError(error.reason, str(error)) from error
         return tenant
 
     async def _policy(self, obj: Object, tenant: MapTenant) -> ProviderPolicy:
         try:
-            return providerpolicy.policy_of(
-                (await self._listers.policies()).values(), tenant.cluster_id
-            )
+            policies = (await self.all(watches.PROVIDER_POLICIES)).values()
+            return providerpolicy.policy_of(policies, tenant.cluster_id)
         except ValueError as error:
-            self._events.event(KIND, obj, "Warning", "InvalidPolicy", str(error))
+            self.events.event(KIND, obj, "Warning", "InvalidPolicy", str(error))
             raise TerminalError("InvalidPolicy", str(error)) from error
 
     async def _look(self, obj: Object, tenant: MapTenant, policy: ProviderPolicy) -> _MapState:
-        found = await self._listers.namespaces()
+        found = await self.all(watches.PEER_NAMESPACES)
         given = self._given[objects.key_of(obj).namespace]
-        twins = RemoteNamespaces(
-            self._cluster,
-            obj,
-            tenant,
-            policy,
-            found,
-            given=given,
-            account=self._account,
-            bindings=self._listers.all_bindings,
-        )
+        twins = RemoteNamespaces(self.manager, obj, tenant, policy, found, given=given)
         return _MapState(obj, twins, {}, [])
 
     async def _serve(self, look: _MapState) -> bool:
         """Serve who is not served yet, who was never answered first; whether there are more."""
         parsed, missing = NamespaceMap.parse(look.obj), {}
-        namespaces = await self._listers.namespaces()
-        bindings = await self._listers.bindings()
+        namespaces = await self.all(watches.PEER_NAMESPACES)
+        bindings = await self.all(watches.ROLE_BINDINGS)
         for local, name in parsed.desired.items():
-            names = (look.obj["metadata"]["namespace"], self._account.name)
+            names = (look.obj["metadata"]["namespace"], self.manager.account.name)
             bound = [bindings.get(Key(name, each)) for each in names]
             twin = namespaces.get(Key("", name))
             if forge.is_served(look.obj, local, twin, bound, look.twins.policy):
@@ -186,7 +170,7 @@ class NamespaceMapReconciler:
 
     async def _remove(self, look: _MapState, is_ready: _IsReady | None = None) -> None:
         """Delete the twins that nobody wants, once ready; the entries of those still going stay."""
-        owned = (await self._listers.namespaces()).values()
+        owned = (await self.all(watches.PEER_NAMESPACES)).values()
         going = forge.leftovers(look.obj, owned)
         current = NamespaceMap.parse(look.obj).current
 
@@ -213,7 +197,7 @@ class NamespaceMapReconciler:
         writes.raise_all(look.failures)
         if look.entries:
             return RELEASED_RETRY_S if look.held else REFUSED_RETRY_S
-        await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER)
+        await writes.remove_finalizer(self.cached, KIND, obj, FINALIZER)
         return None
 
     async def _report(self, look: _MapState) -> Object:
@@ -222,9 +206,9 @@ class NamespaceMapReconciler:
         for local, entry in entries.items():
             if entry.reason and before.get(local) != entry:
                 message = f"namespace {local}: {entry.message}"
-                self._events.event(KIND, look.obj, "Warning", entry.reason, message)
+                self.events.event(KIND, look.obj, "Warning", entry.reason, message)
         status = forge.status(entries, look.twins.policy)
-        made = await writes.write_status(self._cluster, KIND, look.obj, status, is_tracked=False)
+        made = await writes.write_status(self.cached, KIND, look.obj, status, is_tracked=False)
         if made is not look.obj:
             self._written.add(look.obj, made)
             self._pace.wrote(objects.key_of(made), len(look.entries))
@@ -253,19 +237,18 @@ class RemoteNamespaces:
 
     def __init__(  # noqa: PLR0913  # one look, all of it
         self,
-        cluster: Cluster,
+        manager: Manager,
         namespace_map: Object,
         tenant: MapTenant,
         policy: ProviderPolicy,
         found: Mapping[Key, Object],
         *,
         given: dict[str, Key],
-        account: Key,
-        bindings: Callable[[], Iterable[tuple[Kind, Binding]]],
     ) -> None:
-        self._cluster, self._map, self._found = cluster, namespace_map, found
-        self._tenant, self.policy, self._account = tenant, policy, account
-        self._bindings = bindings
+        self._manager, self._cluster = manager, manager.cached
+        self._map, self._found = namespace_map, found
+        self._tenant, self.policy = tenant, policy
+        self._bound: Mapping[str, str] | None = None
         self._answered = NamespaceMap.parse(namespace_map).current
         asker = objects.key_of(namespace_map)
         self._room = NamespaceLimit(found.values(), asker, tenant, policy, given)
@@ -338,11 +321,9 @@ class RemoteNamespaces:
         forge.check_twin(found, self._map, local)
         return found
 
-    @functools.cached_property
-    def _bound(self) -> Mapping[str, str]:
-        return forge.bound_elsewhere(self._bindings())
-
     async def _create(self, local: str, name: str) -> Object:
+        if self._bound is None:
+            self._bound = forge.bound_elsewhere(await self._manager.all_bindings())
         forge.check_accounts(name, self._bound)
         self._room.take(local, name)
         wanted = forge.namespace(name, local, self._map, self._tenant, self.policy)
@@ -365,7 +346,7 @@ class RemoteNamespaces:
         await self._check_same(local, twin)
         made: list[Object] = []
         try:
-            for wanted in forge.bindings(name, self._map, self._tenant, self._account):
+            for wanted in forge.bindings(name, self._map, self._tenant, self._manager.account):
                 made += await self._binding(wanted)
             if made:
                 await self._check_same(local, twin)
@@ -499,49 +480,6 @@ def _is_full(obj: Object) -> bool:
 
 
 # Which changes concern which NamespaceMap of a consumer ------------------------------------------
-
-
-def controller(manager: Manager) -> Setup:
-    namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-    bindings = manager.informer(watches.ROLE_BINDINGS)
-    policies = manager.informer(watches.PROVIDER_POLICIES)
-    tenants = manager.informer(watches.TENANTS)
-    everyones = manager.all_bindings()
-
-    sources = [
-        WatchSource(namespace_maps),
-        WatchSource(namespaces, _by_owner),
-        WatchSource(namespaces, watches.inside(namespace_maps)),
-        WatchSource(bindings, _by_owner),
-        WatchSource(policies, _by_policy(namespace_maps)),
-        WatchSource(tenants, watches.but_booked(watches.beside(namespace_maps))),
-    ]
-
-    def runner() -> Runner:
-        reconciler = NamespaceMapReconciler(
-            manager.cached,
-            NamespaceMapListers(
-                watches.cached(namespaces),
-                watches.cached(bindings),
-                watches.cached(policies),
-                watches.cached(tenants),
-                lambda: watches.each_of(everyones),
-            ),
-            account=Key(manager.namespace, keys.CONTROLLER_MANAGER),
-            events=manager.events,
-        )
-        return Runner("namespacemap", reconciler, sources, workers=manager.limits.workers)
-
-    return lambda: [runner()]
-
-
-def _by_policy(namespace_maps: Informer[Object]) -> Keys:
-    def keys_of(change: Change[Object]) -> Iterable[Key]:
-        old, new = ((each or {}).get("spec") for each in (change.old, change.new))
-        return [] if old == new else list(namespace_maps.items())  # its status is another loop's
-
-    return keys_of
 
 
 def _by_owner(change: Change[Object]) -> Iterable[Key]:

@@ -135,12 +135,15 @@ def is_same_choice(old: Object | None, new: Object | None) -> bool:
     """Whether a change of a VirtualNode or Node leaves every cluster selector's verdict."""
     if old is None or new is None:
         return False
-    return (
-        objects.labels(old) == objects.labels(new)
-        and old.get("spec") == new.get("spec")
-        and suggested_labels(old) == suggested_labels(new)
-        and objects.is_terminating(old) == objects.is_terminating(new)
-    )
+    return _chosen_by(old) == _chosen_by(new)
+
+
+def _chosen_by(obj: Object) -> tuple[object, ...]:
+    """Return what of a VirtualNode or Node is in the labels that selectors read, and its end."""
+    spec = objects.spec(obj)
+    is_storage_offered = bool(spec.get("storageClasses"))
+    labels = (objects.labels(obj), spec.get("labels"), suggested_labels(obj), is_storage_offered)
+    return (*labels, spec.get("clusterID"), objects.is_terminating(obj))
 
 
 def scheduling_enabled(

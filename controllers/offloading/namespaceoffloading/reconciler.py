@@ -3,26 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from apis import keys, nodeselector, objects, ownership
 from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading, VirtualNode, is_scheduling_ours
 from controllers import watches, writes
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller, Manager
 from controllers.offloading.namespaceoffloading import forge
 from controllers.offloading.virtualnode.forge import rights
-from controllers.watches import Keys, Lister
+from controllers.watches import Keys
 from kube.cluster import Cluster
 from kube.controller import Runner, TerminalError, WatchSource
 from kube.errors import ForbiddenError, InvalidError, KubeError
-from kube.events import EventRecorder
-from kube.informer import Change, Informer
+from kube.informer import Change, Informer, by_namespace
 from kube.slim import ReadYourWrites
 
 ORPHAN_S: Final = 10.0
@@ -40,16 +39,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class NamespaceOffloadingListers:
-    """What the process knows of all peers: whole kinds, read only."""
-
-    namespace_maps: Lister
-    virtual_nodes: Lister
-    nodes: Lister
-    bindings: Lister
-
-
-@dataclass(frozen=True)
 class MappedCluster:
     """One cluster: its map, and those of its virtual nodes that are here to stay."""
 
@@ -61,31 +50,47 @@ class MappedCluster:
         return objects.key_of(self.namespace_map)
 
 
-class NamespaceOffloadingReconciler:
+class NamespaceOffloadingReconciler(Controller):
     """One namespace: rights first, then the entry in each map; backwards when it ends."""
 
-    def __init__(  # noqa: PLR0913  # what it looks at, whom it tells, and two clocks
-        self,
-        cluster: Cluster,
-        listers: NamespaceOffloadingListers,
-        *,
-        cluster_id: str,
-        events: EventRecorder,
-        clock: Callable[[], datetime],
-        tick: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._cluster = cluster
-        self._listers = listers
-        self._cluster_id = cluster_id
-        self._events = events
-        self._clock, self._tick = clock, tick
+    name = "namespaceoffloading"
+
+    def __init__(self, manager: Manager, tick: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(manager)
+        self._tick = tick
         self._orphans: dict[Key, float] = {}
-        self._entries = MappingWriter(cluster)
+        self._entries = MappingWriter(self.cached)
         self._written = ReadYourWrites()
-        self._withdrawals = Unmappings(clock, tick)
+        self._withdrawals = Unmappings(self.clock, tick)
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        by_node_ = by_node(self.manager.informer(watches.OFFLOADINGS))
+        return (
+            self.watch(watches.OFFLOADINGS),
+            self.watch(watches.ENABLED_NAMESPACES, _by_namespace),
+            self.watch(watches.NAMESPACE_MAPS, self._by_map),
+            self.watch(watches.VIRTUAL_NODES, by_node_),
+            self.watch(watches.NODES, by_node_),
+            self.watch(watches.ROLE_BINDINGS, _by_binding),
+        )
+
+    def _by_map(self, change: Change[Object]) -> Iterable[Key]:
+        if not any(ownership.destination(obj) for obj in (change.old, change.new) if obj):
+            return []  # a replica, which is for the provider in us
+        offloadings = self.informer(watches.OFFLOADINGS)
+        touched = forge.touched(change.old, change.new)
+        if touched is None:
+            return list(offloadings.items())
+        wanted = map(_offloading_in, touched)
+        # A peer may name any namespace, and only offloaded ones are this controller's.
+        return [key for key in wanted if offloadings.get(key) is not None]
+
+    def runner(self) -> Runner:
+        workers = max(self.limits.workers, AT_ONCE)
+        return Runner(self.name, self, self.watches(), workers=workers)
 
     async def reconcile(self, key: Key) -> float | None:
-        obj = self._written.newest(key, await self._cluster.get(KIND, key))
+        obj = self._written.newest(key, await self.cached.get(KIND, key))
         if obj is None:
             self._withdrawals.forget(key.namespace)
             return await self._take_back_label(key)
@@ -94,14 +99,14 @@ class NamespaceOffloadingReconciler:
             await self._withdraw(key.namespace, obj)
             return self._withdrawals.next_s(key.namespace)
         offloading = await self._understood(key.namespace, obj)
-        made = await writes.add_finalizer(self._cluster, KIND, obj, FINALIZER)
+        made = await writes.add_finalizer(self.cached, KIND, obj, FINALIZER)
         self._remember(obj, made)
         await self._offload(key.namespace, made, offloading)
         return self._withdrawals.next_s(key.namespace)
 
     async def _is_ending(self, namespace: str) -> bool:
         """Whether the namespace goes, and this with it: nothing can be made in it any more."""
-        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        found = await self.cached.get(keys.NAMESPACE, Key("", namespace))
         return found is not None and objects.is_terminating(found)
 
     async def _understood(self, namespace: str, obj: Object) -> NamespaceOffloading:
@@ -115,18 +120,18 @@ class NamespaceOffloadingReconciler:
         return offloading
 
     async def _say_invalid(self, obj: Object, message: str) -> None:
-        self._events.event(KIND, obj, "Warning", "Invalid", message)
+        self.events.event(KIND, obj, "Warning", "Invalid", message)
         peers = await self._peers([])
         maps = [peer.key.name for peer in peers.values()]
-        status = forge.invalid(obj, maps, message, self._clock())
-        await writes.write_status(self._cluster, KIND, obj, status)
+        status = forge.invalid(obj, maps, message, self.clock())
+        await writes.write_status(self.cached, KIND, obj, status)
 
     async def _offload(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
         virtual_nodes = await self._virtual_nodes()
-        nodes = await self._listers.nodes()
+        nodes = await self.all(watches.NODES)
         chosen = forge.selected(offloading.cluster_selector, virtual_nodes, nodes)
         await self._label(namespace, obj, offloading)
-        name = offloading.remote_name(namespace, self._cluster_id)
+        name = offloading.remote_name(namespace, self.manager.cluster_id)
         peers = await self._peers(virtual_nodes)
         wanted = {cluster_id: name for cluster_id in peers if cluster_id in chosen}
         statuses, failures = await self._enter_all(obj, peers, wanted)
@@ -147,7 +152,7 @@ class NamespaceOffloadingReconciler:
         bound = await self._bound(namespace)
         writes.raise_all(await writes.each(bound, self._remove_binding))
         self._withdrawals.forget(namespace)
-        self._remember(obj, await writes.remove_finalizer(self._cluster, KIND, obj, FINALIZER))
+        self._remember(obj, await writes.remove_finalizer(self.cached, KIND, obj, FINALIZER))
 
     async def _enter_all(
         self, obj: Object, peers: Mapping[str, MappedCluster], wanted: Mapping[str, str]
@@ -166,7 +171,7 @@ class NamespaceOffloadingReconciler:
             except Exception as error:  # noqa: BLE001  # the other peers do not wait for this one
                 if isinstance(error, InvalidError):
                     said = f"cluster {cluster_id} is not asked for this namespace: {error.said}"
-                    self._events.event(KIND, obj, "Warning", "NotMapped", said)
+                    self.events.event(KIND, obj, "Warning", "NotMapped", said)
                 failures.append(error)
                 statuses[peer.key.name] = forge.mapping_status(namespace, found)
         return statuses, failures
@@ -193,7 +198,7 @@ class NamespaceOffloadingReconciler:
             rights.offloaded_namespace(virtual_node, namespace),
             rights.is_of(virtual_node),
         )
-        await writes.ensure(self._cluster, keys.ROLE_BINDING, binding, is_ours=is_ours)
+        await writes.ensure(self.cached, keys.ROLE_BINDING, binding, is_ours=is_ours)
 
     async def _as_asked(
         self, obj: Object, peer: MappedCluster, mapped: forge.MappingStatus, bound: frozenset[str]
@@ -227,7 +232,7 @@ class NamespaceOffloadingReconciler:
             f"cluster {cluster_id} has not said that its twin of namespace {namespace} is gone, "
             f"and is not waited for: ask its administrator whether something is left there"
         )
-        self._events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
+        self.events.event(KIND, obj, "Warning", "TwinMayBeLeft", message)
         return forge.MappingStatus(required=False, message=message, is_left=True)
 
     async def _revoke_peer(
@@ -238,31 +243,32 @@ class NamespaceOffloadingReconciler:
         bound = await self._bound(namespace)
         if not names.intersection(bound.values()):
             return
-        found = None if is_late else await self._cluster.get_live(keys.NAMESPACE_MAP, peer.key)
+        found = None if is_late else await self.cached.get_live(keys.NAMESPACE_MAP, peer.key)
         if found and forge.mapping_status(namespace, found).exists:
             return  # the cache was behind
         theirs = [key for key, virtual_node in bound.items() if virtual_node in names]
         writes.raise_all(await writes.each(theirs, self._remove_binding))
 
     async def _bound(self, namespace: str) -> dict[Key, str]:
+        here = await self.found_by(watches.ROLE_BINDINGS, by_namespace, namespace)
         return {
             key: rights.virtual_node_of(binding)
-            for key, binding in (await self._listers.bindings()).items()
-            if key.namespace == namespace and rights.is_for_offloading(binding)
+            for key, binding in here.items()
+            if rights.is_for_offloading(binding)
         }
 
     async def _remove_binding(self, key: Key) -> None:
         is_ours = rights.is_for_offloading
-        await writes.remove(self._cluster, keys.ROLE_BINDING, key, is_ours=is_ours)
+        await writes.remove(self.cached, keys.ROLE_BINDING, key, is_ours=is_ours)
 
     async def _virtual_nodes(self) -> list[VirtualNode]:
-        found = await self._listers.virtual_nodes()
+        found = await self.all(watches.VIRTUAL_NODES)
         return [VirtualNode.parse(found[key]) for key in sorted(found)]
 
     async def _peers(self, virtual_nodes: list[VirtualNode]) -> Mapping[str, MappedCluster]:
         staying = {
             key
-            for key, obj in (await self._listers.virtual_nodes()).items()
+            for key, obj in (await self.all(watches.VIRTUAL_NODES)).items()
             if not objects.is_terminating(obj)
         }
         return {
@@ -280,18 +286,18 @@ class NamespaceOffloadingReconciler:
     async def _maps(self) -> dict[str, Object]:
         """Return the map of each cluster: the one called like it, where its tenant namespace is."""
         found = {}
-        for key, each in (await self._listers.namespace_maps()).items():
+        for key, each in (await self.all(watches.NAMESPACE_MAPS)).items():
             if key.name != ownership.destination(each) or objects.is_terminating(each):
                 continue
-            if key.name == await watches.peer_in(self._cluster, key.namespace):
+            if key.name == await watches.peer_in(self.cached, key.namespace):
                 found[key.name] = each
         return found
 
     async def _label(self, namespace: str, obj: Object, offloading: NamespaceOffloading) -> None:
-        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        found = await self.cached.get(keys.NAMESPACE, Key("", namespace))
         changes = forge.scheduling_enabled(found, obj, offloading.strategy) if found else None
         if changes:
-            await self._cluster.patch(keys.NAMESPACE, Key("", namespace), changes)
+            await self.cached.patch(keys.NAMESPACE, Key("", namespace), changes)
 
     async def _unlabel(self, namespace: str, ending: Object | None = None) -> None:
         """Remove the label that pyliqo set, and with an ``ending`` offloading also a user's.
@@ -299,20 +305,20 @@ class NamespaceOffloadingReconciler:
         Without a NamespaceOffloading every new pod is refused for its sake.
         """
         key, is_only_ours = Key("", namespace), ending is None
-        found = await self._cluster.get(keys.NAMESPACE, key)
+        found = await self.cached.get(keys.NAMESPACE, key)
         if not found or not forge.scheduling_removed(found, is_only_ours=is_only_ours):
             return
-        found = await self._cluster.get_live(keys.NAMESPACE, key)
+        found = await self.cached.get_live(keys.NAMESPACE, key)
         changes = found and forge.scheduling_removed(found, is_only_ours=is_only_ours)
         if not found or not changes:
             return
-        await self._cluster.patch(keys.NAMESPACE, key, changes)
+        await self.cached.patch(keys.NAMESPACE, key, changes)
         if ending and not is_scheduling_ours(found):
-            self._events.event(KIND, ending, "Normal", "LabelRemoved", LABEL_REMOVED)
+            self.events.event(KIND, ending, "Normal", "LabelRemoved", LABEL_REMOVED)
 
     async def _take_back_label(self, key: Key) -> float | None:
         """Take back a label whose NamespaceOffloading never came, after a grace period."""
-        namespace = await self._cluster.get(keys.NAMESPACE, Key("", key.namespace))
+        namespace = await self.cached.get(keys.NAMESPACE, Key("", key.namespace))
         if namespace is None or not is_scheduling_ours(namespace):
             self._orphans.pop(key, None)
             return None
@@ -320,7 +326,7 @@ class NamespaceOffloadingReconciler:
         left_s = self._orphans.setdefault(key, now) + ORPHAN_S - now
         if left_s > 0:
             return left_s
-        if await self._cluster.get_live(KIND, key) is None:
+        if await self.cached.get_live(KIND, key) is None:
             await self._unlabel(key.namespace)
         self._orphans.pop(key, None)
         return None
@@ -328,16 +334,16 @@ class NamespaceOffloadingReconciler:
     async def _report(
         self, obj: Object, name: str, statuses: Mapping[str, forge.MappingStatus]
     ) -> Object:
-        status = forge.status(obj, name, statuses, self._clock())
+        status = forge.status(obj, name, statuses, self.clock())
         before = objects.status(obj).get("offloadingPhase")
-        written = await writes.write_status(self._cluster, KIND, obj, status)
+        written = await writes.write_status(self.cached, KIND, obj, status)
         self._remember(obj, written)
         after = status["offloadingPhase"]
         if after != before and after in {"AllFailed", "SomeFailed"}:
             message = (
                 "a remote cluster refused the namespace: see status.remoteNamespacesConditions"
             )
-            self._events.event(KIND, obj, "Warning", after, message)
+            self.events.event(KIND, obj, "Warning", after, message)
         return written
 
     def _remember(self, before: Object, made: Object) -> None:
@@ -496,56 +502,6 @@ AT_ONCE: Final = 16
 """So many namespaces at once, at least: their entries go into a map together."""
 
 
-def controller(manager: Manager) -> Setup:
-    offloadings = manager.informer(watches.OFFLOADINGS)
-    enabled = manager.informer(watches.ENABLED_NAMESPACES)
-    namespace_maps = manager.informer(watches.NAMESPACE_MAPS)
-    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
-    nodes = manager.informer(watches.NODES)
-    bindings = manager.informer(watches.ROLE_BINDINGS)
-    listers = NamespaceOffloadingListers(
-        namespace_maps=watches.cached(namespace_maps),
-        virtual_nodes=watches.cached(virtual_nodes),
-        nodes=watches.cached(nodes),
-        bindings=watches.cached(bindings),
-    )
-    sources = [
-        WatchSource(offloadings),
-        WatchSource(enabled, lambda change: [_offloading_in(change.key.name)]),
-        WatchSource(namespace_maps, _by_map(offloadings)),
-        WatchSource(virtual_nodes, by_node(offloadings)),
-        WatchSource(nodes, by_node(offloadings)),
-        WatchSource(bindings, _by_binding),
-    ]
-
-    def runner() -> Runner:
-        reconciler = NamespaceOffloadingReconciler(
-            manager.cached,
-            listers,
-            cluster_id=manager.cluster_id,
-            events=manager.events,
-            clock=manager.clock,
-        )
-        workers = max(manager.limits.workers, AT_ONCE)
-        return Runner("namespaceoffloading", reconciler, sources, workers=workers)
-
-    return lambda: [runner()]
-
-
-def _by_map(offloadings: Informer[Object]) -> Keys:
-    def keys_of(change: Change[Object]) -> Iterable[Key]:
-        if not any(ownership.destination(obj) for obj in (change.old, change.new) if obj):
-            return []  # a replica, which is for the provider in us
-        touched = forge.touched(change.old, change.new)
-        if touched is None:
-            return list(offloadings.items())
-        wanted = map(_offloading_in, touched)
-        # A peer may name any namespace, and only offloaded ones are this controller's.
-        return [key for key in wanted if offloadings.get(key) is not None]
-
-    return keys_of
-
-
 def by_node(offloadings: Informer[Object]) -> Keys:
     """Return whom a VirtualNode or Node concerns: all, if a selector may judge it again."""
 
@@ -554,6 +510,10 @@ def by_node(offloadings: Informer[Object]) -> Keys:
         return [] if is_same else list(offloadings.items())
 
     return keys_of
+
+
+def _by_namespace(change: Change[Object]) -> Iterable[Key]:
+    return [_offloading_in(change.key.name)]
 
 
 def _by_binding(change: Change[Object]) -> Iterable[Key]:

@@ -1,54 +1,23 @@
 """Removes what ends on a node that failed, so that its ShadowPod makes it again on another one."""
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from apis import keys, objects
-from apis.objects import Key, Meta, Object
+from apis.objects import Key, Meta
 from controllers.granting.grants.capacity import NODES, SlimNode
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller, Limits
 from controllers.offloading.nodefailure import forge
-from kube.cluster import Cluster, Selection
-from kube.controller import Runner, WatchSource
-from kube.events import EventRecorder
-from kube.informer import Change, Informer
+from kube.cluster import Selection
+from kube.controller import WatchSource
+from kube.informer import Change
 
 FORCED: Final = "ForcedDeletion"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class NodeFailureReconciler:
-    """One Pod, judged by live reads: both are the servers' word, and the delete names the UID."""
-
-    cluster: Cluster
-    events: EventRecorder
-    clock: Callable[[], datetime]
-
-    async def reconcile(self, key: Key) -> float | None:
-        pod = await self.cluster.get_live(keys.POD, key)
-        if pod is None or not forge.is_ending(pod):
-            return None
-        name = pod["spec"]["nodeName"]
-        node = await self.cluster.get_live(keys.NODE, Key("", name))
-        if node is None or not forge.has_failed(node):
-            return None  # a change of the node brings us back
-        if (left_s := forge.grace_left_s(pod, self.clock())) > 0:
-            return left_s
-        logger.warning("Deleting pod by force", extra={"pod": str(key), "node": name})
-        message = f"node {name} is not Ready, so nothing says whether its containers have ended"
-        self.events.event(keys.POD, pod, "Warning", FORCED, message)
-        await self.cluster.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
-        return None
-
-
-# Which changes concern which Pod that ends; nothing is watched unless it is asked for ------------
 
 
 class EndingPodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
@@ -76,40 +45,54 @@ PODS: Final = Selection(
 )
 
 
-def controller(manager: Manager) -> Setup:
-    """Return the set-up of this controller; without its flag it has no loops."""
-    if not manager.limits.is_node_failure_handled:
-        return list
-    pods, nodes = manager.informer(PODS), manager.informer(NODES)
+class NodeFailureReconciler(Controller):
+    """One Pod, by live reads: both are the servers' word, and the delete names the UID."""
 
-    def runner() -> Runner:
-        reconciler = NodeFailureReconciler(manager.live, manager.events, manager.clock)
-        return Runner("nodefailure", reconciler, sources(pods, nodes))
+    name = "nodefailure"
 
-    return lambda: [runner()]
+    @classmethod
+    def is_enabled(cls, limits: Limits) -> bool:
+        return limits.is_node_failure_handled
 
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        pods = self.watch(PODS, self._by_pod)
+        ending = self.manager.informers.index(PODS, _ends_on)
 
-def sources(
-    pods: Informer[EndingPod], nodes: Informer[SlimNode]
-) -> tuple[WatchSource[EndingPod], WatchSource[SlimNode]]:
-    """Return who is to be looked at: the Pods that end on nodes that are not Ready."""
+        def by_node(change: Change[SlimNode]) -> Iterable[Key]:
+            has_failed = change.new is not None and not change.new.is_ready
+            return ending.keys(change.key.name) if has_failed else []
 
-    def by_pod(change: Change[EndingPod]) -> Iterable[Key]:
+        return pods, self.watch(NODES, by_node)
+
+    def _by_pod(self, change: Change[EndingPod]) -> Iterable[Key]:
         pod = change.new
-        return [change.key] if pod is not None and is_left(pod) else []
+        return [change.key] if pod is not None and self._is_left(pod) else []
 
-    def by_node(change: Change[SlimNode]) -> Iterable[Key]:
-        name = change.key.name
-        here = [(key, pod) for key, pod in pods.items().items() if pod.spec.node_name == name]
-        return [key for key, pod in here if is_left(pod)]
+    def _is_left(self, pod: EndingPod) -> bool:
+        node = self.informer(NODES).get(Key("", pod.spec.node_name))
+        has_failed = node is not None and not node.is_ready
+        return has_failed and _is_ending(pod)
 
-    def is_left(pod: EndingPod) -> bool:
-        node = nodes.get(Key("", pod.spec.node_name))
-        return node is not None and forge.is_ending(_plain(pod)) and forge.has_failed(_plain(node))
+    async def reconcile(self, key: Key) -> float | None:
+        pod = await self.live.get_live(keys.POD, key)
+        if pod is None or not forge.is_ending(pod):
+            return None
+        name = pod["spec"]["nodeName"]
+        node = await self.live.get_live(keys.NODE, Key("", name))
+        if node is None or not forge.has_failed(node):
+            return None  # a change of the node brings us back
+        if (left_s := forge.grace_left_s(pod, self.clock())) > 0:
+            return left_s
+        logger.warning("Deleting pod by force", extra={"pod": str(key), "node": name})
+        message = f"node {name} is not Ready, so nothing says whether its containers have ended"
+        self.events.event(keys.POD, pod, "Warning", FORCED, message)
+        await self.live.delete(keys.POD, key, uid=objects.uid(pod), grace_s=0)
+        return None
 
-    return WatchSource(pods, by_pod), WatchSource(nodes, by_node)
+
+def _is_ending(pod: EndingPod) -> bool:
+    return forge.is_ending(msgspec.to_builtins(pod))
 
 
-def _plain(slim: EndingPod | SlimNode) -> Object:
-    plain: Object = msgspec.to_builtins(slim)
-    return plain
+def _ends_on(_: Key, pod: EndingPod) -> Iterable[str]:
+    return [pod.spec.node_name] if _is_ending(pod) else []

@@ -1,6 +1,7 @@
 """Which pods run where their namespace places none, what is said of that, and who is to leave."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,7 +10,6 @@ from apis.objects import Key, Object
 from apis.offloading import NamespaceOffloading
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import PlacementAnnotation
-from controllers.offloading.placement.policies import PolicySummary
 
 BIRTH: Final = timedelta(seconds=10)
 """Within which a namespace and its NamespaceOffloading count as one thing."""
@@ -19,6 +19,17 @@ that nobody could judge may be that much younger than the NamespaceOffloading.""
 YOUTH: Final = timedelta(minutes=5)
 """For which pods that came between those two are put right."""
 _SHOWN: Final = 3
+
+
+@dataclass(frozen=True)
+class PolicySummary:
+    """What there is in a namespace: anything at all, and by kind and name what is not reflected."""
+
+    is_any: bool = False
+    here: tuple[tuple[str, str], ...] = ()
+
+
+NO_POLICIES: Final = PolicySummary()
 
 
 def can_misplace(offloading: NamespaceOffloading) -> bool:

@@ -1,27 +1,26 @@
 """Looks at the pods of a namespace when its rules change, and until none is out of place."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from apis import keys, nodeselector, objects
+import msgspec
+
+from apis import keys, nodeselector, objects, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object
-from apis.offloading import NamespaceOffloading, VirtualNode
+from apis.offloading import NamespaceOffloading, VirtualNode, VkOptionsTemplate
 from apis.offloading import PodOffloadingStrategy as Strategy
 from apis.placement import LIVING
+from apis.reflection import ReflectedKind
 from controllers import watches, writes
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller, Manager
 from controllers.offloading.namespaceoffloading import forge as selection
 from controllers.offloading.namespaceoffloading.reconciler import by_node
 from controllers.offloading.placement import forge
-from controllers.offloading.placement.policies import NONE, SELECTIONS, Policies, PolicySummary
-from controllers.watches import Keys, Lister
+from controllers.offloading.placement.forge import NO_POLICIES, PolicySummary
 from kube.cluster import Cluster, Selection, Watched
-from kube.controller import Runner, WatchSource
+from kube.controller import WatchSource
 from kube.dynamicinformer import DynamicTasks
-from kube.events import EventRecorder
 from kube.informer import Change, Informer
 from kube.process import Runnable
 from kube.slim import Partial, PlacedPod
@@ -33,44 +32,73 @@ UNLABELLED_S: Final = 0.5
 KIND: Final = keys.NAMESPACE_OFFLOADING
 
 
-@dataclass(frozen=True)
-class PlacementListers:
-    """What the process knows of whole kinds: the virtual nodes and policies, read only."""
-
-    nodes: Lister
-    virtual_nodes: Lister
-    are_shown: Callable[[Key, Iterable[Key]], bool]
-    """Whether we are told when one of the pods that wait is bound (``Waiting``)."""
-    policies: Callable[[str, Iterable[VirtualNode]], Awaitable[PolicySummary]]
-    """What is found of ``policies.Policies`` in a namespace that is offloaded to these nodes."""
+class _PolicyAnnotations(
+    msgspec.Struct,
+    gc=False,
+    frozen=True,
+    rename={"skip": keys.SKIP_REFLECTION, "allow": keys.ALLOW_REFLECTION},
+):
+    skip: str | None = None
+    allow: str | None = None
 
 
-class PlacementReconciler:
+class _PolicyMeta(objects.Meta, gc=False, frozen=True):
+    generation: int = 0
+    annotations: _PolicyAnnotations | None = None
+
+
+class PolicyOutline(msgspec.Struct, gc=False, frozen=True):
+    """A policy without its rules."""
+
+    metadata: _PolicyMeta
+
+
+POLICIES: Final = tuple(Selection(kind, PolicyOutline) for kind in reflection.POLICIES)
+
+
+class PlacementReconciler(Controller):
     """One namespace; nothing is listed, and nobody looks again, where every pod is in place."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        listers: PlacementListers,
-        *,
-        events: EventRecorder,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._cluster = cluster
-        self._listers = listers
-        self._events = events
-        self._clock = clock
+    name = "placement"
+    is_parallel = True
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self.waiting = Waiting(self.live)
+        self.policies = Policies(self.cached, manager.namespace)
         self._looked: dict[Key, int] = {}
 
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        offloadings = self.manager.informer(watches.OFFLOADINGS)
+        templates = watches.templates(self.manager.namespace)
+        return (
+            self.watch(watches.OFFLOADINGS, _by_offloading),
+            self.watch(watches.NODES, by_node(offloadings)),
+            self.watch(watches.VIRTUAL_NODES, self._by_spec),
+            self.watch(templates, self.all_of(watches.OFFLOADINGS)),
+            *(self.watch(of, self.policies.keys_of(of.kind, offloadings)) for of in POLICIES),
+        )
+
+    def _by_spec(self, change: Change[Object]) -> Iterable[Key]:
+        """Return whom a VirtualNode concerns, which says what of a template is reflected where."""
+        old, new = (objects.spec(each).get("vkOptionsTemplateRef") for each in change[1:3])
+        is_same = old == new and selection.is_same_choice(change.old, change.new)
+        return [] if is_same else list(self.informer(watches.OFFLOADINGS).items())
+
+    def loops(self) -> Sequence[Runnable]:
+        runner = self.runner()
+        self.waiting.subscribe(runner.enqueue)
+        return [runner, self.waiting]
+
     async def reconcile(self, key: Key) -> float | None:
-        obj = await self._cluster.get(KIND, key)
+        obj = await self.cached.get(KIND, key)
         offloading = None if obj is None else _understood(obj)
         if obj is None or offloading is None:
             self._looked.pop(key, None)
-            self._listers.are_shown(key, ())
+            self.waiting.are_shown(key, ())
             return await self._release(obj) if obj and objects.is_terminating(obj) else None
         pods = await self._pods(key.namespace) if forge.can_misplace(offloading) else []
-        out = forge.misplaced(offloading, pods, await self._listers.nodes())
+        out = forge.misplaced(offloading, pods, await self.all(watches.NODES))
         leaving = await self._leaving(obj, offloading, pods, out)
         if leaving and not await self._is_labelled(key.namespace):
             return UNLABELLED_S
@@ -78,16 +106,16 @@ class PlacementReconciler:
         await self._evict(obj, leaving, rule)
         await self._report(obj, offloading, out)
         waiting = map(objects.key_of, filter(forge.is_unbound, pods))
-        is_told = self._listers.are_shown(key, waiting)
+        is_told = self.waiting.are_shown(key, waiting)
         return self._next(key, offloading, is_still=is_told and not out)
 
     async def _is_labelled(self, namespace: str) -> bool:
-        found = await self._cluster.get(keys.NAMESPACE, Key("", namespace))
+        found = await self.cached.get(keys.NAMESPACE, Key("", namespace))
         return found is not None and keys.SCHEDULING_ENABLED in objects.labels(found)
 
     async def _pods(self, namespace: str) -> list[Object]:
         living = Selection(keys.POD, PlacedPod, namespace, fields=LIVING)
-        found = await self._cluster.list(living)
+        found = await self.cached.list(living)
         return [pod.to_object() for pod in found.items.values()]
 
     async def _leaving(
@@ -103,63 +131,61 @@ class PlacementReconciler:
         if not concerned or obj["metadata"].get("generation") != 1:
             return []
         namespace = Key("", objects.key_of(obj).namespace)
-        found = await self._cluster.get(keys.NAMESPACE, namespace)
-        return forge.premature(obj, found, concerned, self._clock())
+        found = await self.cached.get(keys.NAMESPACE, namespace)
+        return forge.premature(obj, found, concerned, self.clock())
 
     async def _release(self, obj: Object) -> float | None:
         """Let go, when the namespace is unoffloaded, who waits for virtual nodes and has none."""
         name = objects.key_of(obj).namespace
-        namespace = await self._cluster.get(keys.NAMESPACE, Key("", name))
+        namespace = await self.cached.get(keys.NAMESPACE, Key("", name))
         if namespace is None or objects.is_terminating(namespace):
             return None  # they go with it
         found = forge.stranded(await self._pods(name))
         failures = await writes.each(found, self._delete)
         if found:
             message = f"deleted {forge.names(found)}, which waited for a virtual node"
-            self._events.event(KIND, obj, "Normal", "EvictedPods", message)
+            self.events.event(KIND, obj, "Normal", "EvictedPods", message)
         writes.raise_all(failures)
         return LOOK_S if found else None
 
     async def _delete(self, pod: Object) -> None:
         """Delete a pod without a node, which no disruption budget counts."""
         key, uid = objects.key_of(pod), objects.uid(pod)
-        await writes.remove(
-            self._cluster, keys.POD, key, is_ours=lambda found: objects.uid(found) == uid
-        )
+        await writes.remove(self.cached, keys.POD, key, is_ours=writes.same_uid(uid))
 
     async def _evict(self, obj: Object, leaving: Sequence[Object], rule: str) -> None:
         """Evict who is ``leaving``, which ``rule`` explains."""
         gone = list[Object]()
 
         async def evict(pod: Object) -> None:
-            if await writes.evict(self._cluster, pod):
+            if await writes.evict(self.cached, pod):
                 gone.append(pod)
 
         failures = await writes.each(leaving, evict)
         kept = [pod for pod in leaving if pod not in gone]
         if gone:
             message = f"evicted {forge.names(gone)}, which {rule}"
-            self._events.event(KIND, obj, "Normal", "EvictedPods", message)
+            self.events.event(KIND, obj, "Normal", "EvictedPods", message)
         if kept:
             message = f"{forge.names(kept)}, which {rule}, cannot be evicted now: tried again"
-            self._events.event(KIND, obj, "Warning", "EvictionBlocked", message)
+            self.events.event(KIND, obj, "Warning", "EvictionBlocked", message)
         writes.raise_all(failures)
 
     async def _report(
         self, obj: Object, offloading: NamespaceOffloading, out: Sequence[Object]
     ) -> None:
         policies = await self._policies(objects.key_of(obj).namespace, offloading)
-        told = forge.status(obj, offloading, out, policies, self._clock())
+        told = forge.status(obj, offloading, out, policies, self.clock())
         status = {**objects.status(obj), **told}
-        await writes.write_status(self._cluster, KIND, obj, status)
+        await writes.write_status(self.cached, KIND, obj, status)
 
     async def _policies(self, namespace: str, offloading: NamespaceOffloading) -> PolicySummary:
         if offloading.strategy is Strategy.LOCAL:
-            return NONE  # they hold for all its pods
-        virtual_nodes = map(VirtualNode.parse, (await self._listers.virtual_nodes()).values())
-        nodes = await self._listers.nodes()
+            return NO_POLICIES  # they hold for all its pods
+        virtual_nodes = map(VirtualNode.parse, (await self.all(watches.VIRTUAL_NODES)).values())
+        nodes = await self.all(watches.NODES)
         chosen = selection.selected_nodes(offloading.cluster_selector, virtual_nodes, nodes)
-        return await self._listers.policies(namespace, chosen)
+        return await self.policies.found(namespace, chosen)
 
     def _next(self, key: Key, offloading: NamespaceOffloading, *, is_still: bool) -> float | None:
         """Look once more after each change: pods may be on their way that the old rules let in."""
@@ -181,52 +207,6 @@ def _understood(obj: Object) -> NamespaceOffloading | None:
     return offloading
 
 
-# Which changes may leave pods out of place, or policies where they hold for a part of them -------
-
-
-def controller(manager: Manager) -> Setup:
-    offloadings = manager.informer(watches.OFFLOADINGS)
-    nodes = manager.informer(watches.NODES)
-    virtual_nodes = manager.informer(watches.VIRTUAL_NODES)
-    of_templates = watches.every(keys.VK_OPTIONS_TEMPLATE, namespace=manager.namespace)
-    templates = manager.informer(of_templates)
-    policies = Policies(manager.cached, manager.namespace)
-    sources: list[WatchSource[Any]] = [
-        WatchSource(offloadings, _by_offloading),
-        WatchSource(nodes, by_node(offloadings)),
-        WatchSource(virtual_nodes, _by_spec(offloadings)),
-        WatchSource(templates, watches.all_of(offloadings)),
-        *(policies.source(manager.informer(each), offloadings) for each in SELECTIONS),
-    ]
-
-    def loops() -> list[Runnable]:
-        waiting = Waiting(manager.live)
-        listers = PlacementListers(
-            nodes=watches.cached(nodes),
-            virtual_nodes=watches.cached(virtual_nodes),
-            are_shown=waiting.are_shown,
-            policies=policies.found,
-        )
-        reconciler = PlacementReconciler(
-            manager.cached, listers, events=manager.events, clock=manager.clock
-        )
-        runner = Runner("placement", reconciler, sources, workers=manager.limits.workers)
-        waiting.subscribe(runner.enqueue)
-        return [runner, waiting]
-
-    return loops
-
-
-def _by_spec(offloadings: Informer[Object]) -> Keys:
-    """Return whom a VirtualNode concerns, which says what of a template is reflected where."""
-
-    def keys_of(change: Change[Object]) -> Iterable[Key]:
-        is_same = objects.spec(change.old) == objects.spec(change.new)
-        return [] if is_same else list(offloadings.items())
-
-    return keys_of
-
-
 def _by_offloading(change: Change[Object]) -> Iterable[Key]:
     return [] if forge.is_same_question(change.old, change.new) else [change.key]
 
@@ -236,7 +216,7 @@ def _by_offloading(change: Change[Object]) -> Iterable[Key]:
 UNBOUND: Final = Selection(keys.POD, Partial, fields="spec.nodeName=")
 
 
-class Waiting:
+class Waiting(Runnable):
     """Which pods were seen to wait, by whose question; a ``Loop``.
 
     Nothing is watched while none waits: pods of namespaces that nobody offloads cost nothing here.
@@ -277,12 +257,6 @@ class Waiting:
                 await self._watch.keep(tasks, [UNBOUND.kind] if self._pods else [])
                 await self._changed.wait()
 
-    def is_alive(self) -> bool:
-        return True
-
-    async def drain(self) -> None:
-        return
-
     async def _follow(self, _: Kind) -> None:
         self._shown = Informer(UNBOUND)
         self._shown.subscribe(self._on_change)
@@ -297,3 +271,82 @@ class Waiting:
         for asker, pods in self._pods.items():
             if change.key in pods:
                 self._wake(asker)
+
+
+# Which policies of offloaded namespaces hold in this cluster only ---------------------------------
+
+
+class Policies:
+    """The names of all policies by their namespace, as the changes say that it is told of.
+
+    What else is cached of them tells whether one may have come to be reflected, or no longer is.
+    One that an administrator opted in is read when its namespace is looked at.
+    Source: docs/what-is-reflected.md, "Policies".
+    """
+
+    def __init__(self, cluster: Cluster, system: str) -> None:
+        self._cluster, self._system = cluster, system
+        self._there: dict[str, set[tuple[Kind, str]]] = {}
+
+    def keys_of(
+        self, kind: Kind, offloadings: Informer[Object]
+    ) -> Callable[[Change[PolicyOutline]], Iterable[Key]]:
+        """Return what is told of each policy of ``kind``, and says whom that concerns."""
+
+        def keys_of(change: Change[PolicyOutline]) -> Iterable[Key]:
+            self._saw(kind, change)
+            key = Key(change.key.namespace, keys.OFFLOADING_NAME)
+            is_known = offloadings.get(key) is not None
+            return [key] if is_known and _is_policy_news(change.old, change.new) else []
+
+        return keys_of
+
+    def _saw(self, kind: Kind, change: Change[PolicyOutline]) -> None:
+        namespace, name = change.key
+        there = self._there.setdefault(namespace, set())
+        (there.discard if change.new is None else there.add)((kind, name))
+        if not there:
+            del self._there[namespace]
+
+    async def found(self, namespace: str, nodes: Iterable[VirtualNode]) -> PolicySummary:
+        """Return what is in ``namespace``, which is offloaded to ``nodes``."""
+        there = self._there.get(namespace, set())
+        if not there:
+            return NO_POLICIES
+        here: set[tuple[Kind, str]] = set()
+        for key in sorted({node.template_in(self._system) for node in nodes}):
+            rows = await self._opted_in(key)
+            here |= {one for one in there if one[0] not in rows}
+            for row in rows.values():
+                here |= await self._staying(namespace, row)
+        return PolicySummary(
+            is_any=True, here=tuple(sorted((kind.kind, name) for kind, name in here))
+        )
+
+    async def _opted_in(self, key: Key) -> dict[Kind, ReflectedKind]:
+        found = await self._cluster.get(keys.VK_OPTIONS_TEMPLATE, key)
+        try:
+            options = VkOptionsTemplate.parse(found) if found else None
+        except ValueError:  # told of the virtual node
+            options = None
+        rows = map(reflection.opted_in, options.custom_resources if options else ())
+        return {row.kind: row for row in rows if row.kind in reflection.OPTIONAL}
+
+    async def _staying(self, namespace: str, row: ReflectedKind) -> set[tuple[Kind, str]]:
+        found = await self._cluster.list(Selection(row.kind, Object, namespace))
+        return {(row.kind, key.name) for key, obj in found.items.items() if _stays(row, obj)}
+
+
+def _stays(row: ReflectedKind, obj: Object) -> bool:
+    try:
+        return reflectionpolicy.reason_to_stay(row.kind, obj, row.default) is not None
+    except reflectionpolicy.ContradictionError:
+        return True
+
+
+def _is_policy_news(old: PolicyOutline | None, new: PolicyOutline | None) -> bool:
+    """Whether it came, went, or may be reflected otherwise now: a status changes often."""
+    if old is None or new is None:
+        return True
+    was, is_ = old.metadata, new.metadata
+    return (was.generation, was.annotations) != (is_.generation, is_.annotations)

@@ -7,6 +7,7 @@ who is killed when. Source: docs/parity.md § 4.10; SEC-A12.
 
 import contextlib
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -81,7 +82,7 @@ class ShadowPodDemand:
 
     @functools.cached_property
     def shape(self) -> object:
-        """Return what claims share that get the same verdict: one of them is judged."""
+        """Return what claims share that get the same verdict: one of them is compared."""
         demand = self.demand
         usage = frozenset(demand.usage.items()) if demand else self.problem
         return self.was_admitted, usage, demand and (demand.soft, demand.hard)
@@ -101,30 +102,55 @@ class Account:
     """All of one user, by key: ShadowPods whose work is not over, and Pods that exist."""
 
     claims: dict[Key, ShadowPodDemand] = field(default_factory=dict)
+    """Read only, as all of these: changed by ``ask`` and ``leave``."""
+    by_uid: dict[str, ShadowPodDemand] = field(default_factory=dict)
+    waiting: dict[str, ShadowPodDemand] = field(default_factory=dict)
+    """Those without a Pod, by UID."""
+    growing: dict[str, ShadowPodDemand] = field(default_factory=dict)
     pods: dict[Key, Running] = field(default_factory=dict)
-    """Read only: changed by ``put`` and ``drop``."""
+    """Changed by ``put`` and ``drop``."""
+    owners: Counter[str] = field(default_factory=Counter)
+    """How many Pods each ShadowPod has, by its UID; none that has none."""
     used: Resources = field(default_factory=dict)
     """What those Pods take together that have not ended."""
     taken: dict[str, Resources] = field(default_factory=dict)
     """What each of them takes, by the UID of its ShadowPod."""
 
+    def ask(self, claim: ShadowPodDemand) -> None:
+        self.leave(claim.key)
+        self.claims[claim.key] = self.by_uid[claim.uid] = claim
+        if claim.uid not in self.owners:
+            self.waiting[claim.uid] = claim
+        if claim.growth is not None:
+            self.growing[claim.uid] = claim
+
+    def leave(self, key: Key) -> None:
+        if (gone := self.claims.pop(key, None)) is not None:
+            for each in (self.by_uid, self.waiting, self.growing):
+                each.pop(gone.uid, None)
+
     def put(self, key: Key, pod: Running) -> None:
         self.drop(key)
         self.pods[key] = pod
+        self.owners[pod.owner] += 1
+        self.waiting.pop(pod.owner, None)
         if not pod.is_over:
             self.used = resources.total([self.used, pod.usage])
             self.taken[pod.owner] = pod.usage
 
     def drop(self, key: Key) -> None:
         gone = self.pods.pop(key, None)
-        if gone is not None and not gone.is_over:
+        if gone is None:
+            return
+        self.owners[gone.owner] -= 1
+        if not self.owners[gone.owner]:
+            del self.owners[gone.owner]
+            if (claim := self.by_uid.get(gone.owner)) is not None:
+                self.waiting[claim.uid] = claim
+        if not gone.is_over:
             left = resources.less(self.used, gone.usage)
             self.used = {name: amount for name, amount in left.items() if amount}
             self.taken.pop(gone.owner, None)
-
-    def owners(self) -> frozenset[str]:
-        """Return the UIDs of the ShadowPods that have a Pod."""
-        return frozenset(pod.owner for pod in self.pods.values())
 
 
 class Plan(NamedTuple):
@@ -145,15 +171,14 @@ def bookings(quota: Object) -> list[Reservation]:
 
 def orphans(held: Iterable[Reservation], account: Account) -> list[Reservation]:
     """Return the bookings without a Pod whose ShadowPod is gone, goes, or has finished."""
-    known = {claim.uid for claim in account.claims.values()} | account.owners()
-    return [booking for booking in held if booking.uid not in known]
+    known = (account.by_uid, account.owners)
+    return [one for one in held if not any(one.uid in each for each in known)]
 
 
 def idle(held: Iterable[Reservation], account: Account) -> list[Reservation]:
     """Return the bookings for more than their Pod takes, and than it is to take."""
     found = [one for one in held if _is_of_more(one, account.taken)]
-    asked = {one.uid: one.growth for one in account.claims.values()} if found else {}
-    return [one for one in found if _usage(asked.get(one.uid)) != one.requests]
+    return [one for one in found if _growth(account.growing.get(one.uid)) != one.requests]
 
 
 def is_fulfilled(booking: Reservation, account: Account) -> bool:
@@ -173,7 +198,7 @@ def plan(
     ``gone`` are the UIDs of those who will not use what is booked for them; ``others`` is what
     somebody else may be about to use.
     """
-    owners, taken = account.owners(), account.taken
+    owners, taken = account.owners, account.taken
     kept = {
         one.uid: one
         for one in held
@@ -185,8 +210,8 @@ def plan(
     kept |= {one.uid: one for one in grown}
     used = _used(account, kept)
     free = resources.less(limit, used)
-    has_place = owners | kept.keys() | gone
-    waiting = [one for one in account.claims.values() if one.uid not in has_place]
+    has_place = kept.keys() | gone
+    waiting = [one for uid, one in account.waiting.items() if uid not in has_place]
     made, told = _served(grant, waiting, free, MOST - len(kept))
     booked = resources.total([used, *(one.requests for one in made)])
     return Plan(
@@ -207,12 +232,11 @@ def _is_of_more(booking: Reservation, taken: Mapping[str, Resources]) -> bool:
     return has is not None and bool(resources.more(booking.requests, has))
 
 
-def _usage(demand: Demand | None) -> Resources:
-    return demand.usage if demand else NOTHING
+def _growth(claim: ShadowPodDemand | None) -> Resources:
+    return claim.growth.usage if claim and claim.growth else NOTHING
 
 
 def _used(account: Account, kept: Mapping[str, Reservation]) -> Resources:
-    """Return what is taken, and what is booked beyond that."""
     taken = account.taken
     rests = (resources.more(one.requests, taken.get(uid, NOTHING)) for uid, one in kept.items())
     return resources.total([account.used, *rests])
@@ -224,9 +248,8 @@ def _grown(
     """Return the bookings that grow, the oldest ShadowPod first, and why others do not."""
     found: list[Reservation] = []
     refused: dict[str, QuotaRefusal] = {}
-    growing = [one for one in account.claims.values() if one.growth is not None]
     taken = account.taken
-    for claim in sorted(growing, key=lambda one: one.order):
+    for claim in sorted(account.growing.values(), key=lambda one: one.order):
         if claim.growth is None or not (claim.uid in taken or claim.uid in kept):
             continue
         held = kept[claim.uid].requests if claim.uid in kept else NOTHING
@@ -322,7 +345,7 @@ def _is_more_booked(before: Object, after: Object) -> bool:
 
 
 def completed(spec: Object, ranges: Iterable[Object], runtime_class: Object | None) -> Demand:
-    """Return what a Pod of ``spec`` will take; enforcement judges what ``spec`` says itself.
+    """Return what a Pod of ``spec`` will take; enforcement checks what ``spec`` says itself.
 
     A container that neither requests nor limits a resource gets what a LimitRange says; of
     several any one may be first, so the most counts.

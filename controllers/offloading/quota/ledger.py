@@ -175,7 +175,6 @@ def granted_to(quota: Object) -> str:
 
 
 def booked(quota: Object) -> dict[str, Object]:
-    """Return what ``quota`` has booked, by the UID of the ShadowPod."""
     return {one["uid"]: one for one in objects.status(quota).get("bookings") or []}
 
 
@@ -221,9 +220,7 @@ class Accounts:
         return self._accounts.get(user) or Account()
 
     def waiting(self, user: str) -> list[Key]:
-        account = self.of(user)
-        owners = account.owners()
-        return [one.key for one in account.claims.values() if one.uid not in owners]
+        return [one.key for one in self.of(user).waiting.values()]
 
     def has_pod(self, key: Key, uid: str) -> bool:
         """Whether the Pod ``key`` of that UID, or a later one, is in the cache."""
@@ -242,7 +239,6 @@ class Accounts:
         return growth is None or self.covers(shadow, growth.usage)
 
     def covers(self, shadow: Object, usage: Resources) -> bool:
-        """Whether so much is booked for the Pod of ``shadow``."""
         return self.bookings.covers(user_of(shadow), objects.uid(shadow), usage)
 
     def put_off(self, shadow: Object) -> None:
@@ -251,13 +247,12 @@ class Accounts:
         self._wake(shadow)
 
     def ask(self, shadow: Object) -> None:
-        """Let ``shadow`` be judged again after that."""
+        """Let ``shadow`` be planned again after that."""
         if objects.uid(shadow) in self._put_off:
             self._put_off.discard(objects.uid(shadow))
             self._wake(shadow)
 
     def all_put_off(self) -> AbstractSet[str]:
-        """Return the UIDs of those for whom nothing is to be booked."""
         return self._put_off
 
     def _wake(self, shadow: Object) -> None:
@@ -265,7 +260,7 @@ class Accounts:
             self.wake(quota)
 
     def refusal(self, shadow: Object) -> QuotaRefusal | None:
-        """Return why ``shadow`` has to wait; None while nobody has judged it."""
+        """Return why ``shadow`` has to wait; None while no plan refused it."""
         user = user_of(shadow)
         if self.bookings.quota_of(user) is None:
             return quotas.missing(user)
@@ -288,9 +283,9 @@ class Accounts:
 
     def _on_shadow(self, change: Change[SlimShadow]) -> None:
         if change.old is not None:
-            self._account(change.old).claims.pop(change.key, None)
+            self._account(change.old).leave(change.key)
         if change.new is not None and is_claim(change.new):
-            self._account(change.new).claims[change.key] = self._claim(change.key, change.new)
+            self._account(change.new).ask(self._claim(change.key, change.new))
         elif change.new is None and change.old is not None:
             self._admitted.discard(change.old.metadata.uid)
             self.refused.pop(change.old.metadata.uid, None)
@@ -311,9 +306,9 @@ class Accounts:
 
     def _on_addition(self) -> None:
         for account in self._accounts.values():
-            for key in account.claims:
+            for key in list(account.claims):
                 if (shadow := self._shadows.get(key)) is not None:
-                    account.claims[key] = self._claim(key, shadow)
+                    account.ask(self._claim(key, shadow))
 
     def _admit(self, account: Account, key: Key, pod: SlimPod) -> None:
         claim = account.claims.get(key)
@@ -323,7 +318,7 @@ class Accounts:
         shadow = self._shadows.get(key)
         growth = growth_of(shadow, pod) if shadow is not None else None
         if not claim.was_admitted or growth != claim.growth:
-            account.claims[key] = dataclasses.replace(claim, was_admitted=True, growth=growth)
+            account.ask(dataclasses.replace(claim, was_admitted=True, growth=growth))
 
     def _claim(self, key: Key, shadow: SlimShadow) -> ShadowPodDemand:
         uid, created = shadow.metadata.uid, shadow.metadata.creation_timestamp or ""
@@ -351,5 +346,4 @@ class Accounts:
 
 
 def user_of(shadow: Mapping[str, Any]) -> str:
-    """Return the user that ``shadow`` is accounted to, "" for none."""
     return objects.labels(shadow).get(keys.CREATOR_USER, "")

@@ -244,16 +244,14 @@ class QuotaReconciler:
             self._tell(booked)
 
     def _answer(self, grant: QuotaGrant, refused: Mapping[str, QuotaRefusal]) -> None:
-        """Let those who wait be told why, once for each reason."""
-        known = self._accounts.refused
-        for claim in self._accounts.of(grant.user).claims.values():
-            found, before = refused.get(claim.uid), known.get(claim.uid)
-            if found is None:
-                known.pop(claim.uid, None)
-                continue
-            known[claim.uid] = found
+        """Report to those that wait why, once for each reason."""
+        known, claims = self._accounts.refused, self._accounts.of(grant.user).by_uid
+        for uid in (known.keys() & claims.keys()) - refused.keys():
+            del known[uid]
+        for uid, found in refused.items():
+            before, known[uid] = known.get(uid), found
             if before is None or before.without_amounts != found.without_amounts:
-                self._tell(claim.key)
+                self._tell(claims[uid].key)
 
 
 # Which changes concern which Quota ---------------------------------------------------------------
@@ -292,7 +290,7 @@ def controller(
         WatchSource(quotas),
         WatchSource(shadow_pods, of_user),
         WatchSource(pods, of_user),
-        *(WatchSource(informer, watches.all_of(quotas)) for informer in added),
+        *(WatchSource(informer, lambda _: list(quotas.items())) for informer in added),
     ]
 
     def runner(tell: Callable[[Key], None]) -> Runner:
@@ -322,7 +320,6 @@ class ExpiredReservations:
         self._had: dict[Key, dict[str, Reservation]] = {}
 
     def forget(self, key: Key) -> None:
-        """Forget a Quota."""
         for one in (self._since, self._seen, self._had):
             one.pop(key, None)
 
@@ -336,10 +333,11 @@ class ExpiredReservations:
         """
         account = self._accounts.of(grant.user)
         orphans, idle = forge.orphans(held, account), forge.idle(held, account)
-        seen = self._seen.get(grant.key, set()) | account.owners()
-        self._seen[grant.key] = seen = seen & {one.uid for one in held}
-        now, before = self._tick(), self._since.pop(grant.key, {})
-        since = {one.uid: before.get(one.uid, now) for one in (*orphans, *idle)}
+        before = self._seen.get(grant.key, set())
+        seen = {one.uid for one in held if one.uid in before or one.uid in account.owners}
+        self._seen[grant.key] = seen
+        now, begun = self._tick(), self._since.pop(grant.key, {})
+        since = {one.uid: begun.get(one.uid, now) for one in (*orphans, *idle)}
         if since:
             self._since[grant.key] = since
         gone = {

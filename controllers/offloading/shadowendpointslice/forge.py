@@ -14,10 +14,6 @@ _NEEDED: Final = ("NetworkConnectionStatus", "APIServerStatus")
 _WELL: Final = frozenset({"Established", "Ready", "None", "Disabled", ""})
 
 
-def _nobodys(_address: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class EndpointAddresses:
     """By which addresses a consumer's endpoints are reached, and which it may not name."""
@@ -25,7 +21,7 @@ class EndpointAddresses:
     own: ClusterAddresses = field(default_factory=ClusterAddresses)
     fabric: Remap | None = None
     """What the Configuration of the consumer says; None where no IP fabric joins the clusters."""
-    is_pods: Callable[[str], bool] = _nobodys
+    is_pods: Callable[[str], bool] = lambda _: False
     """Whether an address is that of a pod of this cluster."""
 
     def of(self, address: str, type_: str = _IPV4) -> str:

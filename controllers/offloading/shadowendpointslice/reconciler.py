@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,15 +11,13 @@ from apis import apply, keys, networks, objects, ownership
 from apis.networks import NodeAddresses
 from apis.objects import Key, Meta, Object
 from controllers import watches
-from controllers.manager import Manager, Setup
+from controllers.manager import Controller, Manager
 from controllers.offloading.shadowendpointslice import forge
 from controllers.offloading.shadowendpointslice.forge import EndpointAddresses
 from kube import errors, localaddresses
 from kube.cluster import NO_VERSION, Cluster, Selection
 from kube.controller import Runner, TerminalError, WatchSource
-from kube.events import EventRecorder
 from kube.informer import Change, Informer
-from kube.localaddresses import LocalAddresses
 from kube.process import Runnable
 
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
@@ -33,27 +30,85 @@ NOT_YET_S: Final = 0.2
 FOREIGN_RETRY_S: Final = 15.0
 """Somebody else's slice is not in our watch; so look now and then whether it has gone."""
 _TERMINATING: Final = "being terminated"
+WORKERS: Final = 10
+SHADOWS: Final = Selection(keys.SHADOW_ENDPOINT_SLICE, Object, whole_up_to=watches.WHOLE)
+SLICES: Final = watches.every(
+    keys.ENDPOINT_SLICE, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE}"
+)
 
 logger = logging.getLogger(__name__)
 
 
-class ShadowEndpointSliceReconciler:
+class ShadowEndpointSliceReconciler(Controller):
     """Reads one object, writes one: the owner reference takes it along when the first goes."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        consumer: Callable[[str], str],
-        reach: Callable[[str], EndpointAddresses | None],
-        peers: Callable[[], Mapping[Key, Object]],
-        events: EventRecorder,
-    ) -> None:
-        self._cluster, self._consumer, self._reach = cluster, consumer, reach
-        self._peers, self._events = peers, events
+    name = "shadowendpointslice"
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self._pods = PodIPIndex(self.live)
+        self.consumer = watches.consumers(manager.informer(watches.PEER_NAMESPACES))
+        """Returns whose the twin of a name is."""
+        self.reach: Callable[[str], EndpointAddresses | None] = self._may_name
+        """Returns what a consumer may name; None while that is not known."""
+
+    def watches(self) -> Sequence[WatchSource[Any]]:
+        own, everyone = self.manager.own_addresses, self.all_of(SHADOWS)
+        telling = (own.api_servers, own.service_cidrs, self.manager.configurations())
+        return (
+            self.watch(SHADOWS),
+            self.watch(watches.PEER_NAMESPACES, self._by_namespace),
+            self.watch(SLICES),
+            WatchSource(own.nodes, self._by_node),
+            self.watch(watches.FOREIGN_CLUSTERS, self._by_peer),
+            *(WatchSource(each, everyone) for each in telling if each),
+        )
+
+    def _by_node(self, change: Change[NodeAddresses]) -> Iterable[Key]:
+        return self.all_of(SHADOWS)(change) if localaddresses.is_moved(change) else []
+
+    def _by_peer(self, change: Change[Object]) -> Iterable[Key]:
+        before, after = map(forge.is_reachable, (change.old, change.new))
+        return [] if before == after else self.all_of(SHADOWS)(change)
+
+    def _by_namespace(self, change: Change[Object]) -> Iterable[Key]:
+        before, after = map(ownership.consumer_of, (change.old, change.new))
+        return [] if before == after else self.inside(SHADOWS)(change)
+
+    def runner(self) -> Runner:
+        def line(key: Key) -> str:
+            return self.consumer(key.namespace)
+
+        return Runner(self.name, self, self.watches(), workers=WORKERS, line=line)
+
+    def loops(self) -> Sequence[Runnable]:
+        runner, naming = self.runner(), self.manager.informers.index(SHADOWS, _named)
+
+        def look_again(changed: frozenset[str]) -> None:
+            """Look again at what names an address that a pod has now, or no longer has."""
+            for address in (*changed, _ANY):
+                for key in naming.keys(address):
+                    runner.enqueue(key)
+
+        self._pods.subscribe(look_again)
+        return [runner, self._pods]
+
+    def _may_name(self, consumer: str) -> EndpointAddresses | None:
+        own, configurations = self.manager.own_addresses, self.manager.configurations()
+        if configurations:
+            known = configurations.items().values()
+            return EndpointAddresses(own.own(), networks.remap_of_peer(known, consumer))
+        if not self._pods.is_known():
+            return None
+        return EndpointAddresses(own.own(), is_pods=self._is_own)
+
+    def _is_own(self, address: str) -> bool:
+        """Whether one of the nodes of its pods is no virtual one."""
+        nodes = self.manager.own_addresses.nodes.items()
+        return any(Key("", name) in nodes for name in self._pods.nodes_of(address))
 
     async def reconcile(self, key: Key) -> float | None:
-        shadow = await self._cluster.get(KIND, key)
+        shadow = await self.cached.get(KIND, key)
         if shadow is None or objects.is_terminating(shadow):
             return None
         origin = self._whose(shadow)
@@ -66,11 +121,13 @@ class ShadowEndpointSliceReconciler:
                 f"the one spelling of an IPv4 or IPv6 address are left out: "
                 f"{', '.join(refused[:5])}"
             )
-            self._events.event(KIND, shadow, "Warning", "AddressRefused", message)
+            self.events.event(KIND, shadow, "Warning", "AddressRefused", message)
         wanted = apply.stamped(
-            forge.endpoint_slice(shadow, reach, is_reachable=forge.is_reachable(self._peer(origin)))
+            forge.endpoint_slice(
+                shadow, reach, is_reachable=forge.is_reachable(await self._peer(origin))
+            )
         )
-        found = await self._cluster.get(keys.ENDPOINT_SLICE, key)
+        found = await self.cached.get(keys.ENDPOINT_SLICE, key)
         if found is not None and not objects.is_controlled_by(found, shadow):
             message = f"endpointslice {key} exists and is not the ShadowEndpointSlice's"
             self._fail(shadow, message)
@@ -80,13 +137,13 @@ class ShadowEndpointSliceReconciler:
         return None
 
     async def _write(self, shadow: Object, wanted: Object, found: Object | None) -> float | None:
-        """Write the slice; one that is refused is told, and tried again seldom."""
+        """Write the slice; one that is refused is reported, and tried again seldom."""
         # The very slice that was looked at; where there was none, a new one; or a conflict.
         only = {"uid": objects.uid(found)} if found else {"resourceVersion": NO_VERSION}
         sent = {**wanted, "metadata": {**wanted["metadata"], **only}}
         manager, key = keys.SHADOW_ENDPOINT_SLICE_MANAGER, str(objects.key_of(shadow))
         try:
-            await self._cluster.apply(keys.ENDPOINT_SLICE, sent, manager=manager)
+            await self.cached.apply(keys.ENDPOINT_SLICE, sent, manager=manager)
         except (errors.InvalidError, errors.ForbiddenError) as error:
             if _TERMINATING not in str(error):  # else the shadow is about to go, too
                 self._fail(shadow, f"no endpointslice is made of it: {error}")
@@ -97,124 +154,39 @@ class ShadowEndpointSliceReconciler:
         return None
 
     def _fail(self, shadow: Object, message: str) -> None:
-        self._events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
+        self.events.event(KIND, shadow, "Warning", "FailedCreateEndpointSlice", message)
         extra = {"endpointslice": str(objects.key_of(shadow)), "said": message}
         logger.warning("No EndpointSlice is made", extra=extra)
 
     def _whose(self, shadow: Object) -> str:
         """Return the consumer that the namespace names, whose addresses are meant."""
         key = objects.key_of(shadow)
-        consumer = self._consumer(key.namespace)
-        if consumer and ownership.is_shadow_of(shadow, consumer):
+        consumer = self.consumer(key.namespace)
+        if consumer and ownership.shadow_origin(shadow, consumer) == consumer:
             return consumer
         message = f"{KIND} {key} names another origin than its namespace, which is "
         message += f"of cluster {consumer}" if consumer else "no twin of any cluster"
-        self._events.event(KIND, shadow, "Warning", "OriginMismatch", message)
+        self.events.event(KIND, shadow, "Warning", "OriginMismatch", message)
         raise TerminalError("OriginMismatch", message)
 
     def _known(self, shadow: Object, origin: str) -> EndpointAddresses | None:
         try:
-            return self._reach(origin)
+            return self.reach(origin)
         except ValueError as error:
-            self._events.event(KIND, shadow, "Warning", "InvalidConfiguration", str(error))
+            self.events.event(KIND, shadow, "Warning", "InvalidConfiguration", str(error))
             raise TerminalError("InvalidConfiguration", str(error)) from error
 
-    def _peer(self, cluster_id: str) -> Object | None:
-        found = self._peers().values()
+    async def _peer(self, cluster_id: str) -> Object | None:
+        found = (await self.all(watches.FOREIGN_CLUSTERS)).values()
         return next((peer for peer in found if peer["spec"].get("clusterID") == cluster_id), None)
 
 
-# Which changes concern which ShadowEndpointSlice -------------------------------------------------
+_ANY: Final = ""
+"""Named by what is kept in outline, of which nobody knows what it names."""
 
 
-WORKERS: Final = 10
-SHADOWS: Final = Selection(keys.SHADOW_ENDPOINT_SLICE, Object, whole_up_to=watches.WHOLE)
-SLICES: Final = watches.every(
-    keys.ENDPOINT_SLICE, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_ENDPOINT_SLICE}"
-)
-PEERS: Final = watches.every(keys.FOREIGN_CLUSTER)
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What this process knows of addresses."""
-
-    own: LocalAddresses
-    configurations: Informer[Object] | None
-
-    def reach(self, consumer: str, pods: "PodIPIndex") -> EndpointAddresses | None:
-        """Return what ``consumer`` may name; None while it is not known which pods there are."""
-        if self.configurations:
-            known = self.configurations.items().values()
-            return EndpointAddresses(self.own.own(), networks.remap_of_peer(known, consumer))
-        if not pods.is_known():
-            return None
-        return EndpointAddresses(
-            self.own.own(), is_pods=lambda address: self._is_own(pods.nodes_of(address))
-        )
-
-    def _is_own(self, names: Iterable[str]) -> bool:
-        """Whether one of the nodes so called is no virtual one."""
-        return any(Key("", name) in self.own.nodes.items() for name in names)
-
-
-def controller(manager: Manager) -> Setup:
-    shadows, slices = manager.informer(SHADOWS), manager.informer(SLICES)
-    peers = manager.informer(PEERS)
-    namespaces = manager.informer(watches.PEER_NAMESPACES)
-    consumer = watches.consumers(namespaces)
-    own = manager.own_addresses()
-    known = _Known(own, manager.configurations())
-    all_of_them = watches.all_of(shadows)
-    everything = (own.api_servers, own.service_cidrs, known.configurations)
-
-    def by_node(change: Change[NodeAddresses]) -> Iterable[Key]:
-        return all_of_them(change) if localaddresses.is_moved(change) else []
-
-    def by_peer(change: Change[Any]) -> Iterable[Key]:
-        before, after = map(forge.is_reachable, (change.old, change.new))
-        return [] if before == after else all_of_them(change)
-
-    def by_namespace(change: Change[Any]) -> Iterable[Key]:
-        before, after = map(ownership.consumer_of, (change.old, change.new))
-        return [] if before == after else watches.inside(shadows)(change)
-
-    sources: list[WatchSource[Any]] = [
-        WatchSource(shadows),
-        WatchSource(namespaces, by_namespace),
-        WatchSource(slices),
-        WatchSource(own.nodes, by_node),
-        WatchSource(peers, by_peer),
-        *(WatchSource(each, all_of_them) for each in everything if each),
-    ]
-
-    def loops() -> list[Runnable]:
-        pods = PodIPIndex(manager.live)
-        reconciler = ShadowEndpointSliceReconciler(
-            manager.cached,
-            consumer=consumer,
-            reach=lambda consumer: known.reach(consumer, pods),
-            peers=peers.items,
-            events=manager.events,
-        )
-        runner = Runner(
-            "shadowendpointslice",
-            reconciler,
-            sources,
-            workers=WORKERS,
-            line=lambda key: consumer(key.namespace),
-        )
-        pods.subscribe(lambda changed: _look_again(shadows, changed, runner))
-        return [runner, pods]
-
-    return loops
-
-
-def _look_again(shadows: Informer[Object], changed: frozenset[str], runner: Runner) -> None:
-    """Judge again what names an address that a pod has now, or no longer has."""
-    for key, shadow in shadows.items().items():
-        if objects.is_outlined(shadow) or not changed.isdisjoint(forge.named(shadow)):
-            runner.enqueue(key)
+def _named(_: Key, shadow: Object) -> Iterable[str]:
+    return [_ANY] if objects.is_outlined(shadow) else forge.named(shadow)
 
 
 # The addresses of this cluster's pods, which no consumer may stand in for -------------------------
@@ -248,7 +220,7 @@ PODS: Final = Selection(
 )
 
 
-class PodIPIndex:
+class PodIPIndex(Runnable):
     """Which address a pod has, and on which node it is; a ``Loop``.
 
     Many networks of pods are in no ``spec.podCIDRs``. Nothing is watched before somebody asks: a
@@ -280,12 +252,6 @@ class PodIPIndex:
         """Follow pods for ever, once somebody has asked."""
         await self._asked.wait()
         await self._pods.run(self._cluster)
-
-    def is_alive(self) -> bool:
-        return True
-
-    async def drain(self) -> None:
-        return
 
     def is_known(self) -> bool:
         """Whether all pods are known; asks for them."""

@@ -15,13 +15,12 @@ from apis import (
     podfields,
     podsecurity,
     podvolumes,
-    providerpolicy,
     quotas,
     resources,
 )
 from apis.networks import Remap
 from apis.objects import Key, Object
-from apis.providerpolicy import PRIVILEGED, PodPolicy
+from apis.providerpolicy import PRIVILEGED, ProviderPolicy
 from apis.quotas import Demand, QuotaRefusal
 from apis.validation import DeniedError
 
@@ -32,14 +31,16 @@ FAILED_CREATE: Final = "FailedCreatePod"
 NOT_ALLOWED: Final = "PolicyRefused"
 """Of a Pod that the ProviderPolicy does not allow (any more)."""
 FAILED_UPDATE: Final = "FailedUpdatePod"
-DEFAULT_POLICY: Final = PodPolicy()
+DEFAULT_POLICY: Final = ProviderPolicy()
 _OF_SHADOW_POD: Final = frozenset({keys.LAST_APPLIED, keys.APPLIED_META})
 """Annotations that tell how it was written."""
 _DIGITS: Final = 9
 """Of a grace period: admission bounds it further."""
 
 
-def pod(shadow: Object, reached: Remap | None = None, policy: PodPolicy = DEFAULT_POLICY) -> Object:
+def pod(
+    shadow: Object, reached: Remap | None = None, policy: ProviderPolicy = DEFAULT_POLICY
+) -> Object:
     """Return the Pod to create: ``spec.pod``, owned by the ShadowPod.
 
     It has the annotations that ``policy`` lets pass, and finds the consumer's API server where
@@ -48,7 +49,7 @@ def pod(shadow: Object, reached: Remap | None = None, policy: PodPolicy = DEFAUL
     """
     owner = objects.owner_reference(keys.SHADOW_POD, shadow)
     made = {**apply.noted(metadata(shadow, policy)), "ownerReferences": [owner]}
-    spec = podvolumes.listed(created_spec(shadow["spec"]["pod"]), policy.claim_annotation_domains)
+    spec = podvolumes.listed(created_spec(shadow["spec"]["pod"]), policy.annotation_domains)
     if reached is not None and spec.get("hostAliases"):
         aliases = [_alias(alias, reached) for alias in spec["hostAliases"]]
         spec = {**spec, "hostAliases": aliases}
@@ -60,7 +61,7 @@ def _alias(alias: Object, reached: Remap) -> Object:
     return {**alias, "ip": reached.of(alias["ip"])} if is_of_api_server else alias
 
 
-def metadata(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> Object:
+def metadata(shadow: Object, policy: ProviderPolicy = DEFAULT_POLICY) -> Object:
     """Return the labels and annotations of its Pod; what else the provider put there stays."""
     labels = {**objects.labels(shadow), keys.MANAGED_BY: keys.MANAGED_BY_SHADOW_POD}
     annotations = {
@@ -69,15 +70,15 @@ def metadata(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> Object:
         if name not in _OF_SHADOW_POD
     }
     given = {"labels": labels, "annotations": annotations}
-    return allowlist.for_pods(given, policy.annotation_domains)
+    return allowlist.for_pods(given, policy.allowed.annotation_domains)
 
 
-def left_out(shadow: Object, policy: PodPolicy = DEFAULT_POLICY) -> str:
+def left_out(shadow: Object, policy: ProviderPolicy = DEFAULT_POLICY) -> str:
     """Return which labels and annotations its Pod does not have, "" if it has all."""
     noted = objects.annotations(shadow).keys() - _OF_SHADOW_POD
-    found = allowlist.of_pods(noted, objects.labels(shadow), policy.annotation_domains)
+    found = allowlist.of_pods(noted, objects.labels(shadow), policy.allowed.annotation_domains)
     spec = objects.spec(shadow).get("pod") or {}
-    claims = podvolumes.left_out(spec, policy.claim_annotation_domains)
+    claims = podvolumes.left_out(spec, policy.annotation_domains)
     told = (
         ("the pod", "spec.allowedPodFields.annotationDomains", found),
         ("claims of its ephemeral volumes", "spec.annotationDomains", claims),
@@ -130,7 +131,6 @@ def is_over(pod: Object) -> bool:
 
 
 def ended(shadow: Object) -> Object:
-    """Return the status of a ShadowPod whose work is over."""
     shown = phase(shadow) if objects.is_finished(shadow) else final(shadow)
     return {**objects.status(shadow), "phase": shown}
 
@@ -177,7 +177,7 @@ def refused(shadow: Object, reason: str, message: str, now: datetime) -> Object:
 
 def is_told(shadow: Object, refused: QuotaRefusal, type_: str = ADMITTED) -> bool:
     """Whether the ShadowPod says that already, however much was free when it was written."""
-    found = objects.find_condition(objects.status(shadow).get("conditions"), type_) or {}
+    found = objects.condition(shadow, type_)
     said = QuotaRefusal(str(found.get("reason", "")), str(found.get("message", "")))
     return found.get("status") == "False" and said.without_amounts == refused.without_amounts
 
@@ -325,7 +325,7 @@ def grown(shadow: Object, pod: Object) -> Demand | None:
 
 
 # Whether a Pod may be made of a ShadowPod as the provider's policy says now -----------------------
-# Admission judged it when it came; what was narrowed since counts for the next Pod, not for one
+# Admission checked it when it came; what was narrowed since counts for the next Pod, not for one
 # that runs. Source: docs/parity.md § 3.8; SEC-A2.
 
 _View: TypeAlias = Callable[[], Mapping[Key, Object]]
@@ -349,15 +349,15 @@ class Permission:
             policy = self._policy(shadow, spec)
             for complaint in podfields.complaints(spec, policy):
                 return f"spec.pod.{complaint}: {podfields.cure(complaint)}"
-            if policy.level != PRIVILEGED:
+            if policy.pod_security_level != PRIVILEGED:
                 for complaint in podsecurity.app_armor(objects.annotations(shadow)):
                     return f"{complaint}: {podfields.cure(complaint)}"
         except DeniedError as error:
             return str(error)
         return ""
 
-    def policy(self, shadow: Object) -> PodPolicy:
-        return providerpolicy.pod_policy_of(self._consumer(shadow), self.policies())
+    def policy(self, shadow: Object) -> ProviderPolicy:
+        return ProviderPolicy.for_pods(self._consumer(shadow), self.policies())
 
     def version(self) -> frozenset[tuple[str, int]]:
         """Return which rules these are: another one, and what was refused is judged again."""
@@ -370,8 +370,8 @@ class Permission:
         where = objects.key_of(shadow).namespace
         return ownership.consumer_of(self.namespaces().get(Key("", where)))
 
-    def _policy(self, shadow: Object, spec: Object) -> PodPolicy:
+    def _policy(self, shadow: Object, spec: Object) -> ProviderPolicy:
         namespaces, consumer = self.namespaces(), self._consumer(shadow)
         named = [namespaces.get(Key("", name)) for name in podaffinity.looked_up(spec)]
-        policy = providerpolicy.pod_policy_of(consumer, self.policies())
-        return policy.where(podaffinity.own(named, consumer))
+        policy = ProviderPolicy.for_pods(consumer, self.policies())
+        return policy.reaching(podaffinity.own(named, consumer))

@@ -12,7 +12,7 @@ from apis import apply, keys, objects, quotas
 from apis.apply import Names
 from apis.networks import Remap
 from apis.objects import Key, Object
-from apis.providerpolicy import PodPolicy
+from apis.providerpolicy import ProviderPolicy
 from apis.quotas import QuotaRefusal
 from controllers import watches, writes
 from controllers.manager import Manager, Setup
@@ -238,7 +238,7 @@ class ShadowPodReconciler:
         if shadow is None or objects.is_terminating(shadow) or forge.is_finished(shadow):
             return None  # the cache was behind
         if _version(shadow) != _version(seen):
-            return None  # it is another one by now, which brings us back, and is judged first
+            return None  # it is another one by now, which brings us back, and is checked first
         return existing or await self._made(shadow)
 
     async def _made(self, shadow: Object) -> Object | None:
@@ -283,7 +283,7 @@ class ShadowPodReconciler:
         except ValueError as error:
             raise InvalidError(str(error)) from error
 
-    def _policy(self, shadow: Object) -> PodPolicy:
+    def _policy(self, shadow: Object) -> ProviderPolicy:
         return self._permission.policy(shadow) if self._permission else forge.DEFAULT_POLICY
 
     async def _both(self, key: Key) -> tuple[Object | None, Object | None]:
@@ -426,7 +426,7 @@ class Growth:
         self._cluster, self._ledger = cluster, ledger
 
     def may_become(self, shadow: Object, existing: Object) -> tuple[bool, QuotaRefusal | None]:
-        """Return whether the Pod may be as ``shadow`` says now, or why not, once that is judged.
+        """Return whether the Pod may be as ``shadow`` says now, or why not, once that is decided.
 
         What it takes more has to be booked before.
         """

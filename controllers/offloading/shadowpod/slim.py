@@ -84,7 +84,7 @@ class SlimShadow(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
         _shrink(self, spec.get("pod") if isinstance(spec, dict) else spec)
 
     def needs(self) -> Object:
-        """Return what is left of ``spec.pod``: Shape: a PodSpec, unless nobody judged it."""
+        """Return what is left of ``spec.pod``: Shape: a PodSpec, unless no webhook checked it."""
         return _decoded(self.spec)
 
 

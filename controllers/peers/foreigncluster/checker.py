@@ -24,6 +24,7 @@ from kube import errors, peer
 from kube.client import ClusterClient
 from kube.cluster import Cluster, Selection
 from kube.errors import KubeError
+from kube.process import Runnable
 from kube.reachability import SILENT_S
 
 INTERVAL_S: Final = 5.0
@@ -52,7 +53,7 @@ class ProviderSource:
     """Calls back when that may have changed; returns what ends this."""
 
 
-class Checker:
+class Checker(Runnable):
     """One task a provider; what breaks one of them does not break the others."""
 
     def __init__(  # noqa: PLR0913  # whom to ask, how, and whom to tell
@@ -78,13 +79,6 @@ class Checker:
     def reach(self, cluster_id: str) -> APIServerHealth | None:
         """Return what the API server of ``cluster_id`` last said; None if nobody has asked."""
         return self._found.get(cluster_id)
-
-    def is_alive(self) -> bool:
-        """Whether it can go on: each of its questions has a deadline."""
-        return True
-
-    async def drain(self) -> None:
-        """Do nothing: no question has to be finished."""
 
     async def run(self) -> None:
         """Ask for ever; cancel to stop."""
@@ -245,7 +239,7 @@ async def _hold(remote: ClusterClient, question: Question) -> None:
 
 
 async def _beat(remote: ClusterClient, nothing: Selection[Object], question: Question) -> None:
-    """Follow the pulse of a watch until its end; one without for a while where it has none."""
+    """Follow the pings of a watch until its end; one without for a while where it has none."""
     try:
         async with remote.pulse(nothing) as pulse:
             if await pulse.follow(question.due.set):

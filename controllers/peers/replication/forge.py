@@ -9,7 +9,7 @@ from apis.offloading import NamespaceMap
 
 @dataclass(frozen=True)
 class Peering:
-    """One pair of tenant namespaces: here, and on the peer."""
+    """The tenant namespaces of one peer: here, and on the peer."""
 
     local_cluster_id: str
     remote_cluster_id: str
@@ -24,7 +24,7 @@ class Peering:
 
     def selector(self) -> str:
         """Return the label selector of our replicas on the peer."""
-        return ownership.replicas_of(self.local_cluster_id)
+        return f"{ownership.REPLICAS},{keys.ORIGIN_ID}={self.local_cluster_id}"
 
 
 def is_replica(obj: Object, peering: Peering) -> bool:

@@ -6,14 +6,14 @@ Source: docs/parity.md § 1.7, 1.8, 4.5, 4.6.
 import contextlib
 import functools
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from apis import keys, naming, objects, ownership, providerpolicy, resources, slices
 from apis.objects import Key, Object
 from apis.offloading import OfferedClass
-from apis.providerpolicy import Offered, ProviderPolicy
+from apis.providerpolicy import GrantDefaults, Offered, ProviderPolicy
 from apis.resources import Quantity, Resources
 from apis.slices import ResourceSlice
 from controllers.granting.grants.forge.division import Share, SliceDemand
@@ -25,25 +25,6 @@ UNREADABLE: Final = "ResourceSliceUnreadable"
 WITHHELD: Final = "ProviderIncomplete"
 
 ACTIVE, CORDONED, DRAINED = "Active", "Cordoned", "Drained"
-
-DEFAULTS: Final[Resources] = {
-    "cpu": resources.parse_quantity("4"),
-    "memory": resources.parse_quantity("8Gi"),
-    "pods": resources.parse_quantity("110"),
-    "ephemeral-storage": resources.parse_quantity("20Gi"),
-}
-
-
-@dataclass(frozen=True)
-class GrantDefaults:
-    """What the flags say for everything that no policy says otherwise."""
-
-    resources: Resources = field(default_factory=lambda: DEFAULTS)
-    is_default_class_enabled: bool = True
-    limits_enforcement: str = "None"
-    cluster_labels: Mapping[str, str] = field(default_factory=dict)
-    ingress_classes: providerpolicy.Offered = ()
-    load_balancer_classes: providerpolicy.Offered = ()
 
 
 class SliceRefusal(NamedTuple):
@@ -214,7 +195,7 @@ def _refusal(  # noqa: PLR0913, PLR0917  # all that speaks against a slice
         message = "the provider drains this slice: its pods have to leave until it takes it back"
         return SliceRefusal(slices.DRAINED, message)
     if not policy.allows_class(slice_.class_):
-        allowed = ", ".join(policy.slice_classes or ()) or "none"
+        allowed = ", ".join(policy.resource_slice_classes.allowed or ()) or "none"
         message = (
             f"spec.class {slice_.class_ or class_} is not for this tenant, choose one of: {allowed}"
         )
@@ -375,7 +356,6 @@ def _class(application: SliceRequest) -> str:
 
 
 def denied(obj: Object, refusal: SliceRefusal, now: datetime) -> Object:
-    """Return the whole status of the slice ``obj`` that gets nothing, and why."""
     before = objects.status(obj)
     said = objects.set_condition(
         before.get("conditions"), slices.RESOURCES, slices.DENIED, refusal.reason,

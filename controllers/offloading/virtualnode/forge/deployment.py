@@ -5,7 +5,7 @@ Source: docs/parity.md § 3.4.1, 5.1; SEC-C4.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,17 +66,17 @@ class Fabric:
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """What every virtual kubelet of this cluster is told."""
+    """The arguments that all virtual kubelets of this cluster get."""
 
     cluster_id: str
     liqo_namespace: str = keys.LIQO_NAMESPACE
-    fabric: Callable[[], Fabric | None] = lambda: None
+    fabric: Fabric | None = None
     """None where no IP fabric joins the clusters."""
     own_networks: tuple[str, ...] = ()
     """Of this cluster's pods and Services, as flags name them."""
-    pod_networks: Callable[[VirtualNode], Sequence[Network]] = lambda _: ()
+    pod_networks: Sequence[Network] = ()
     """Those that the Identity of the provider names, in which its pods are."""
-    siblings: Callable[[VirtualNode], Sequence[VirtualNode]] = lambda node: (node,)
+    siblings: Sequence[VirtualNode] = ()
     """The virtual nodes of its provider, by name and itself among them: one reflector leads."""
 
 
@@ -140,11 +140,11 @@ def kubelet_arguments(
     ):
         if pairs:
             arguments.append(f"--{flag}={_pairs(pairs)}")
-    if (found := cluster.fabric()) is not None:
+    if (found := cluster.fabric) is not None:
         arguments += ["--ip-fabric=true"]
         arguments += [f"--home-api-server-ip={address}" for address in found.api_servers]
     arguments += [f"--own-network={network}" for network in cluster.own_networks]
-    arguments += [f"--pod-network={network}" for network in cluster.pod_networks(virtual_node)]
+    arguments += [f"--pod-network={network}" for network in cluster.pod_networks]
     awaited = [row.name for row in reflection.AWAITED]
     arguments += _workers(options, ["pod", *awaited])
     arguments += _policies(options, awaited)
@@ -156,7 +156,7 @@ def reflector_arguments(
 ) -> list[str]:
     """Return the arguments of the container that reflects what pods need."""
     arguments = _shared(virtual_node, options, cluster)
-    nodes = cluster.siblings(virtual_node)
+    nodes = cluster.siblings or (virtual_node,)
     for what, offered in (
         ("load-balancer", [each for node in nodes for each in node.load_balancer_classes]),
         ("ingress", [each for node in nodes for each in node.ingress_classes]),
@@ -168,7 +168,7 @@ def reflector_arguments(
                 f"--enable-{what}=true",
                 f"--remote-real-{what}-class-name={preferred.name}",
             ]
-    if (found := cluster.fabric()) is not None:
+    if (found := cluster.fabric) is not None:
         arguments += [f"--local-podcidr={network}" for network in found.pod_networks]
     arguments += _workers(options, reflection.BY_NAME)
     arguments += _policies(options, reflection.BY_NAME)

@@ -125,7 +125,7 @@ def given_up(running: Object | None, node: Object) -> datetime | None:
     """
     if objects.status(running).get("availableReplicas", 0) > 0:
         return None
-    ready = objects.find_condition(objects.status(node).get("conditions"), "Ready") or {}
+    ready = objects.condition(node, "Ready")
     since = ready.get("lastTransitionTime")
     if ready.get("status") == "True" or not since:
         return None

@@ -4,24 +4,17 @@ Source: docs/parity.md § 8.2, docs/parity.md SEC-C1, SEC-C2.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from apis import keys, naming, objects, ownership
+from apis import authentication, keys, naming, objects, ownership
+from apis.authentication import Grant
 from apis.objects import Key, Kind, Object
 from apis.offloading import VirtualNode
 
 AUTHENTICATION_READER: Final = "extension-apiserver-authentication-reader"
 AUTHENTICATION_NAMESPACE: Final = "kube-system"
 
-_MANAGED: Final = {keys.APP_MANAGED_BY: "liqo", keys.LIQO_MANAGED: "true"}
 _NAME_LIMIT: Final = 253
-
-
-class Desired(NamedTuple):
-    """One object that grants something."""
-
-    kind: Kind
-    wanted: Object
 
 
 def name(virtual_node: str) -> str:
@@ -31,7 +24,7 @@ def name(virtual_node: str) -> str:
 def labels(virtual_node: VirtualNode) -> dict[str, str]:
     """Return the labels by which its objects are found and told from those of others."""
     return {
-        **_MANAGED,
+        **ownership.MANAGED,
         keys.COMPONENT: keys.VIRTUAL_KUBELET,
         keys.VIRTUAL_NODE_LABEL: virtual_node.name,
         keys.REMOTE_CLUSTER_ID: virtual_node.cluster_id,
@@ -56,42 +49,37 @@ def is_of(virtual_node: VirtualNode) -> Callable[[Object], bool]:
 
 
 def is_for_offloading(binding: Object) -> bool:
-    """Whether ``binding`` grants a virtual kubelet its rights in an offloaded namespace."""
     role = (binding.get("roleRef") or {}).get("name")
     return bool(virtual_node_of(binding)) and role == keys.VIRTUAL_KUBELET_NAMESPACED_ROLE
 
 
-def service_account(virtual_node: VirtualNode, owner: Object) -> Desired:
+def service_account(virtual_node: VirtualNode, owner: Object) -> Grant:
     """Return the identity that the pod of ``virtual_node`` runs as."""
     key = Key(virtual_node.namespace, virtual_node.name)
     metadata = {"labels": labels(virtual_node), "ownerReferences": [owner]}
-    return Desired(
-        keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, key, metadata=metadata)
-    )
+    return Grant(keys.SERVICE_ACCOUNT, objects.named(keys.SERVICE_ACCOUNT, key, metadata=metadata))
 
 
-def at_home(virtual_node: VirtualNode) -> list[Desired]:
+def at_home(virtual_node: VirtualNode) -> list[Grant]:
     """Return all grants of ``virtual_node`` but those in offloaded namespaces."""
     tenant = Key(virtual_node.namespace, name(virtual_node.name))
     secret = Key(virtual_node.namespace, f"{tenant.name}-kubeconfig"[-_NAME_LIMIT:])
     lease = Key(keys.NODE_LEASE_NAMESPACE, tenant.name)
     reader = Key(AUTHENTICATION_NAMESPACE, tenant.name)
-    cluster = keys.CLUSTER_ROLE
     return [
-        _cluster_binding(virtual_node),
-        _binding(virtual_node, tenant, cluster, keys.VIRTUAL_KUBELET_TENANT_ROLE),
+        _binding(virtual_node, Key("", tenant.name), keys.VIRTUAL_KUBELET_LOCAL_ROLE),
+        _binding(virtual_node, tenant, keys.VIRTUAL_KUBELET_TENANT_ROLE),
         _role(virtual_node, secret, _secret_rules(virtual_node)),
-        _binding(virtual_node, secret, keys.ROLE, secret.name),
+        _binding(virtual_node, secret, secret.name, keys.ROLE),
         _role(virtual_node, lease, _lease_rules(virtual_node)),
-        _binding(virtual_node, lease, keys.ROLE, lease.name),
-        _binding(virtual_node, reader, keys.ROLE, AUTHENTICATION_READER),
+        _binding(virtual_node, lease, lease.name, keys.ROLE),
+        _binding(virtual_node, reader, AUTHENTICATION_READER, keys.ROLE),
     ]
 
 
 def offloaded_namespace(virtual_node: VirtualNode, namespace: str) -> Object:
     key = Key(namespace, name(virtual_node.name))
-    role = keys.VIRTUAL_KUBELET_NAMESPACED_ROLE
-    return _binding(virtual_node, key, keys.CLUSTER_ROLE, role).wanted
+    return _binding(virtual_node, key, keys.VIRTUAL_KUBELET_NAMESPACED_ROLE).wanted
 
 
 def _secret_rules(virtual_node: VirtualNode) -> list[Object]:
@@ -115,33 +103,14 @@ def _rule(group: str, resource: str, verbs: list[str], names: list[str] | None =
     return {**rule, "resourceNames": names} if names else rule
 
 
-def _role(virtual_node: VirtualNode, key: Key, rules: list[Object]) -> Desired:
+def _role(virtual_node: VirtualNode, key: Key, rules: list[Object]) -> Grant:
     metadata = {"labels": labels(virtual_node)}
-    return Desired(keys.ROLE, objects.named(keys.ROLE, key, metadata=metadata, rules=rules))
+    return Grant(keys.ROLE, objects.named(keys.ROLE, key, metadata=metadata, rules=rules))
 
 
-def _binding(virtual_node: VirtualNode, key: Key, kind: Kind, role: str) -> Desired:
-    return Desired(keys.ROLE_BINDING, _bound(virtual_node, keys.ROLE_BINDING, key, kind, role))
-
-
-def _cluster_binding(virtual_node: VirtualNode) -> Desired:
-    key = Key("", name(virtual_node.name))
-    role = keys.VIRTUAL_KUBELET_LOCAL_ROLE
-    kind = keys.CLUSTER_ROLE_BINDING
-    return Desired(kind, _bound(virtual_node, kind, key, keys.CLUSTER_ROLE, role))
-
-
-def _bound(virtual_node: VirtualNode, kind: Kind, key: Key, role_kind: Kind, role: str) -> Object:
-    reference = {"apiGroup": keys.RBAC_GROUP, "kind": role_kind.kind, "name": role}
-    return objects.named(
-        kind,
-        key,
-        metadata={"labels": labels(virtual_node)},
-        subjects=[_subject(virtual_node)],
-        roleRef=reference,
-    )
-
-
-def _subject(virtual_node: VirtualNode) -> Object:
-    account = Key(virtual_node.namespace, virtual_node.name)
-    return {"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}
+def _binding(
+    virtual_node: VirtualNode, key: Key, role: str, kind: Kind = keys.CLUSTER_ROLE
+) -> Grant:
+    metadata = {"labels": labels(virtual_node)}
+    subject = authentication.account_subject(Key(virtual_node.namespace, virtual_node.name))
+    return authentication.binding(key, metadata, subject, role, kind)

@@ -1,1 +1,0 @@
-"""The commands as click sees them: flags, help with examples, no cluster."""
