@@ -48,16 +48,26 @@ def joins(name: str) -> list[Path]:
 
 
 def remove(name: str) -> None:
-    """End every process of the cluster ``name``, then remove its folders."""
+    """End every process of the cluster ``name``, then remove its folders.
+
+    Raises:
+        OSError: a folder is still in use after 20 s.
+    """
     tops = [top / name.strip("/") for top in hierarchies()]
     end = time.monotonic() + _SETTLE_S
-    while (alive := _members(tops)) and time.monotonic() < end:
-        for pid in alive:
+    while True:
+        for pid in _members(tops):  # again each time: a process that is just started joins late
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
-    for top in tops:
-        _remove(top, end)
+        try:
+            for top in tops:
+                _remove(top)
+        except OSError:  # its last process is still on its way out
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def members(name: str) -> set[int]:
@@ -93,21 +103,7 @@ def _members(tops: Iterable[Path]) -> set[int]:
     return found
 
 
-def _remove(group: Path, end: float) -> None:
-    if not group.exists():
-        return
-    for folder in sorted(group.rglob("*/"), key=lambda path: -len(path.parts)):
-        _rmdir(folder, end)
-    _rmdir(group, end)
-
-
-def _rmdir(folder: Path, end: float) -> None:
-    while folder.is_dir():
-        try:
-            folder.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)  # its last process is still on its way out
+def _remove(group: Path) -> None:
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(folder)

@@ -113,6 +113,28 @@ def test_a_version_1_machine_has_one_for_each_controller(tmp_path: Path) -> None
     assert cgroups.hierarchies(tmp_path) == [tmp_path / "cpu,cpuacct", tmp_path / "memory"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
+def test_a_process_that_joins_while_its_group_is_removed_ends_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is just started writes itself into one hierarchy after another."""
+    name, remove = f"pyliqo-test-{os.getpid()}", os.rmdir
+    late: list[subprocess.Popen[bytes]] = []
+
+    def join_first(folder: str) -> None:
+        if not late:
+            late.append(subprocess.Popen(["sleep", "600"]))
+            cgroups.joins(name)[-1].write_text(str(late[0].pid))
+        remove(folder)
+
+    cgroups.create(name)
+    monkeypatch.setattr(os, "rmdir", join_first)
+    cgroups.remove(name)
+
+    assert late[0].wait() == -signal.SIGKILL
+    assert not list(cgroups.ROOT.glob(f"*/{name}"))
+
+
 # A lock is held by one process, and freed by whatever ends it.
 
 
