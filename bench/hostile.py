@@ -65,7 +65,7 @@ ROWS: Final = (
      ("tests/peering/test_hostile_consumer.py"
       "::test_objects_without_sense_end_no_controller_and_hold_up_nobody")),
     ("a flood of one tenant in a queue", "all others after it",
-     "tests/kube/test_schedule.py::test_a_flood_of_one_keeps_nobody_else_from_their_turn"),
+     "tests/kube/test_queue.py::test_a_flood_of_one_keeps_nobody_else_from_their_turn"),
     ("random requests to the webhook", "not measured",
      "tests/webhook/test_serving.py::test_no_request_makes_it_fail"),
     ("random requests to the virtual kubelet", "not measured",

@@ -12,8 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from apis.objects import Key
 from kube import errors, logs, metrics
 from kube.informer import Change, Informer
-from kube.queue import Queue, QueueClosedError
-from kube.schedule import MAX_S, WITHHELD_MAX_S
+from kube.queue import MAX_S, WITHHELD_MAX_S, Queue, QueueClosedError
 
 
 class Reconciler(Protocol):

@@ -17,7 +17,7 @@ from apis.offloading import MappedNamespace
 from kube import errors
 from kube.breaker import Breaker
 from kube.cache import CachedCluster
-from kube.schedule import WITHHELD_MAX_S
+from kube.queue import WITHHELD_MAX_S
 from kubelet.pods import apiserver, references, shadowpod, status
 from kubelet.pods import decide as decisions
 from kubelet.pods.apiserver import Mode, Owner

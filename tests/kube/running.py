@@ -214,8 +214,8 @@ class Gate:
 class Time:
     """A clock that moves when told to, or when somebody sleeps; it keeps how long they slept."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
         self.slept: list[float] = []
 
     def __call__(self) -> float:

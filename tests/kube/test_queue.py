@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kube.queue import Queue, QueueClosedError
-from kube.schedule import BURST, LINES, MAX_S, RETRIES_PER_S, WITHHELD_MAX_S, Schedule
+from kube.queue import (
+    BURST,
+    LINES,
+    MAX_S,
+    RETRIES_PER_S,
+    WITHHELD_MAX_S,
+    Queue,
+    QueueClosedError,
+)
 from tests.conftest import size_of
 from tests.kube.running import Time, dice, running, turns, until
 
@@ -34,7 +41,11 @@ class Reference:
         if key not in waiting:
             waiting.append(key)
 
-    def add_at(self, key: int, when: float) -> None:
+    def add_after(self, key: int, now: float, seconds: float) -> None:
+        if not seconds:
+            self.add(key)
+            return
+        when = now + seconds
         self.count += 1
         if key not in self.later or when < self.later[key][0]:
             self.later[key] = (when, self.count)
@@ -45,7 +56,7 @@ class Reference:
         for _ in range(self.failures[key] - 1):
             own = min(own * 2, 1000)
         delay = max(own, self._ration(now))
-        self.add_at(key, now + delay)
+        self.add_after(key, now, delay)
         return delay
 
     def take(self, now: float) -> int | None:
@@ -75,88 +86,88 @@ class Reference:
         return max(0.0, -tokens / 10)
 
 
-def play_steps(schedule: Schedule[int], dice: random.Random, steps: int) -> None:
-    """Do ``steps`` random things to a schedule and to the reference; they must always agree."""
-    reference = Reference()
-    now = 0.0
+def play_steps(dice: random.Random, steps: int) -> None:
+    """Do ``steps`` random things to a queue and to the reference; they must always agree."""
+    reference, time = Reference(), Time(0)
+    queue: Queue[int] = Queue(clock=time)
     for _ in range(steps):
         key = dice.randrange(4)
         move = dice.randrange(8)
         if move == 0:
-            now += dice.choice((0.0, 0.001, 0.005, 0.1, 3.0))
+            time.now += dice.choice((0.0, 0.001, 0.005, 0.1, 3.0))
         elif move == 1:
-            schedule.add(key, now)
+            queue.add(key)
             reference.add(key)
         elif move == 2:
-            when = now + dice.choice((0.0, 0.004, 0.1, 1.0))
-            schedule.add_at(key, when)
-            reference.add_at(key, when)
+            after_s = dice.choice((0.0, 0.004, 0.1, 1.0))
+            queue.add_after(key, after_s)
+            reference.add_after(key, time.now, after_s)
         elif move in {3, 4}:
-            assert schedule.take(now) == reference.take(now)
+            assert queue.take() == reference.take(time.now)
         elif move == 5 and reference.working:
             finished = dice.choice(reference.working)
-            schedule.done(finished)
+            queue.done(finished)
             reference.done(finished)
         elif move == 6:
-            assert schedule.retry(key, now) == pytest.approx(reference.retry(key, now))
+            assert queue.retry(key) == pytest.approx(reference.retry(key, time.now))
         else:
-            schedule.forget(key)
+            queue.forget(key)
             reference.failures.pop(key, None)
-        assert len(schedule) == len(reference.ready)
+        assert len(queue) == len(reference.ready)
         assert len(set(reference.working)) == len(reference.working)
-        assert schedule.is_idle == (not reference.ready + reference.working)
+        assert queue.is_idle == (not reference.ready + reference.working)
 
 
 def test_thousands_of_random_schedules_agree_with_the_reference() -> None:
     chance = dice(20)
     for _ in range(SCHEDULES):
-        play_steps(Schedule(), chance, 40)
+        play_steps(chance, 40)
 
 
 @settings(max_examples=SCHEDULES // 20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 300))
 def test_any_schedule_agrees_with_the_reference(dice: random.Random, steps: int) -> None:
-    play_steps(Schedule(), dice, steps)
+    play_steps(dice, steps)
 
 
 def test_the_same_key_waits_once() -> None:
-    schedule: Schedule[str] = Schedule()
+    queue: Queue[str] = Queue()
     for _ in range(3):
-        schedule.add("a", 0)
+        queue.add("a")
 
-    assert schedule.take(0) == "a"
-    assert schedule.take(0) is None
+    assert queue.take() == "a"
+    assert queue.take() is None
 
 
 def test_a_key_is_never_worked_on_twice_at_a_time_and_runs_again_if_it_changed() -> None:
-    schedule: Schedule[str] = Schedule()
-    schedule.add("a", 0)
-    schedule.take(0)
-    schedule.add("a", 0)
-    schedule.add("a", 0)
-    assert schedule.take(0) is None
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    queue.take()
+    queue.add("a")
+    queue.add("a")
+    assert queue.take() is None
 
-    schedule.done("a")
+    queue.done("a")
 
-    assert schedule.take(0) == "a"
-    schedule.done("a")
-    assert schedule.take(0) is None
+    assert queue.take() == "a"
+    queue.done("a")
+    assert queue.take() is None
 
 
 def test_back_off_doubles_from_5_ms_to_1000_s_and_is_forgotten() -> None:
-    schedule: Schedule[str] = Schedule(per_s=1e9)
-    delays = [schedule.retry("a", 0) for _ in range(25)]
+    queue: Queue[str] = Queue(clock=Time(0))
+    delays = [queue.retry("a") for _ in range(25)]
 
     assert delays[:4] == [0.005, 0.01, 0.02, 0.04]
     assert delays[-1] == MAX_S == 1000
-    assert schedule.failures("a") == 25
-    schedule.forget("a")
-    assert schedule.retry("a", 0) == 0.005
+    assert queue.failures("a") == 25
+    queue.forget("a")
+    assert queue.retry("a") == 0.005
 
 
 def test_retries_of_all_keys_share_a_ration() -> None:
-    schedule: Schedule[int] = Schedule()
-    delays = [schedule.retry(key, 0) for key in range(120)]
+    queue: Queue[int] = Queue(clock=Time(0))
+    delays = [queue.retry(key) for key in range(120)]
 
     assert (RETRIES_PER_S, BURST) == (10, 100)
     assert delays[:100] == [0.005] * 100
@@ -165,25 +176,25 @@ def test_retries_of_all_keys_share_a_ration() -> None:
 
 def test_no_line_waits_for_the_retries_of_another() -> None:
     """A flood of keys that fail keeps no other tenant from its next try."""
-    schedule: Schedule[tuple[str, int]] = Schedule(line=lambda key: key[0])
-    flood = [schedule.retry(("rome", number), 0) for number in range(10_000)]
+    queue: Queue[tuple[str, int]] = Queue(clock=Time(0), line=lambda key: key[0])
+    flood = [queue.retry(("rome", number)) for number in range(10_000)]
 
     assert flood[-1] == pytest.approx((10_000 - BURST) / RETRIES_PER_S)
-    assert schedule.retry(("naples", 0), 0) == 0.005
-    others = [schedule.retry((f"tenant-{number}", 0), 0) for number in range(LINES)]
+    assert queue.retry(("naples", 0)) == 0.005
+    others = [queue.retry((f"tenant-{number}", 0)) for number in range(LINES)]
     assert max(others) == 0.005
 
 
 def test_keys_whose_server_is_away_wait_shortly_and_take_nobodys_ration() -> None:
-    schedule: Schedule[int] = Schedule()
+    queue: Queue[int] = Queue(clock=Time(0))
     for _ in range(8):
-        waits = {schedule.await_server(key, 0.0) for key in range(5000)}
+        waits = {queue.await_server(key) for key in range(5000)}
 
     assert waits == {5.0}
-    assert schedule.retry(1, 0.0) == 0.005  # neither tokens nor its own back-off were touched
-    assert schedule.next_due() == 0.005
-    schedule.forget(1)
-    assert schedule.await_server(1, 0.0) == 0.2
+    assert queue.retry(1) == 0.005  # neither tokens nor its own back-off were touched
+    assert queue.next_due() == 0.005
+    queue.forget(1)
+    assert queue.await_server(1) == 0.2
 
 
 def resumed_s(keys: int, outage_s: float, *, keys_a_s: float) -> tuple[float, float]:
@@ -192,24 +203,24 @@ def resumed_s(keys: int, outage_s: float, *, keys_a_s: float) -> tuple[float, fl
     The tries a second are those of the outage but for its first minute. Every key takes a worker
     the same time, whether it is let or not.
     """
-    schedule: Schedule[int] = Schedule(dice=dice(34).random)
-    left, now, tries = set(range(keys)), 0.0, 0
+    time = Time(0)
+    queue: Queue[int] = Queue(clock=time, dice=dice(34).random)
+    left, tries = set(range(keys)), 0
     for each in left:
-        schedule.add(each, now)
+        queue.add(each)
     while left:
-        if (key := schedule.take(now)) is None:
-            now = max(now, schedule.next_due() or now)
+        if (key := queue.take()) is None:
+            time.now = max(time.now, queue.next_due() or time.now)
             continue
-        now += 1 / keys_a_s
-        if now < outage_s:
-            schedule.hold(key, now)
-            tries += now > 60
+        time.now += 1 / keys_a_s
+        if time.now < outage_s:
+            queue.hold(key)
+            tries += time.now > 60
         else:
             left.discard(key)
-            if schedule.forget(key):
-                schedule.let(now)
-        schedule.done(key)
-    return now - outage_s, tries / (outage_s - 60)
+            queue.forget(key)
+        queue.done(key)
+    return time.now - outage_s, tries / (outage_s - 60)
 
 
 @pytest.mark.parametrize("outage_s", [100.0, 1000.0])
@@ -227,72 +238,95 @@ def test_what_a_server_does_not_let_goes_on_within_30_s_of_its_leave(
 
 
 def test_one_that_is_let_calls_those_that_are_held_once_and_no_others() -> None:
-    schedule: Schedule[str] = Schedule(dice=lambda: 0.0)
+    time = Time(0)
+    queue: Queue[str] = Queue(clock=time, dice=lambda: 0.0)
     for _ in range(14):
-        schedule.hold("one", 0.0)
-        schedule.hold("other", 0.0)
-    schedule.drop_delayed()
-    assert [schedule.hold(key, 0.0) for key in ("one", "other")] == [20, 20]
-    schedule.retry("own", 0.0, at_least_s=60)
+        queue.hold("one")
+        queue.hold("other")
+        time.now += 20
+        for key in ("one", "other"):
+            assert queue.take() == key
+            queue.done(key)
+    assert [queue.hold(key) for key in ("one", "other")] == [20, 20]
+    queue.retry("own", at_least_s=60)
+    time.now += 1
 
-    schedule.let(1.0)
+    queue.server_is_back()
 
-    assert [schedule.take(1.0), schedule.take(1.0), schedule.take(1.0)] == ["one", "other", None]
-    schedule.done("one")
-    schedule.done("other")
-    assert schedule.forget("one"), "it was let"
-    assert not schedule.forget("one"), "it is held no more"
-    assert schedule.hold("other", 1.0) == 20, "its own back-off goes on"
-    schedule.let(2.0)
-    assert schedule.take(20.9) is None, "it was called too early, and now waits in peace"
-    assert schedule.take(21.0) == "other"
-    schedule.done("other")
-    schedule.hold("other", 21.0)
-    schedule.let(22.0)
-    assert schedule.take(22.0) == "other"
+    assert [queue.take(), queue.take(), queue.take()] == ["one", "other", None]
+    queue.done("one")
+    queue.done("other")
+    queue.forget("one")
+    assert queue.hold("other") == 20, "its own back-off goes on"
+    time.now += 1
+    queue.server_is_back()
+    time.now += 18.9
+    assert queue.take() is None, "it was called too early, and now waits in peace"
+    time.now += 0.1
+    assert queue.take() == "other"
+    queue.done("other")
+    queue.hold("other")
+    time.now += 1
+    queue.server_is_back()
+    assert queue.take() == "other"
+
+
+def test_only_one_that_was_held_calls_others_when_it_is_let() -> None:
+    queue: Queue[str] = Queue(clock=Time(0))
+    for key in ("one", "other"):
+        queue.hold(key, at_least_s=60)
+
+    queue.forget("one")
+
+    assert [queue.take(), queue.take()] == ["other", None], "it was let"
+    queue.hold("third", at_least_s=60)
+    queue.forget("one")
+    assert queue.take() is None, "it is held no more"
 
 
 def test_what_is_held_takes_nobodys_ration_and_does_not_come_at_once() -> None:
-    schedule: Schedule[int] = Schedule(dice=dice(5).random)
-    delays = [schedule.hold(key, 0.0) for key in range(5000)]
+    queue: Queue[int] = Queue(clock=Time(0), dice=dice(5).random)
+    delays = [queue.hold(key) for key in range(5000)]
 
     assert max(delays[:100]) <= 0.005
     assert max(delays) <= 20
     assert len({round(delay) for delay in delays[1000:]}) >= 5
-    assert schedule.retry(-1, 0.0) == 0.005
+    assert queue.retry(-1) == 0.005
 
 
 def test_what_is_held_is_not_tried_before_the_server_said() -> None:
-    schedule: Schedule[int] = Schedule(dice=lambda: 1.0)
-    assert schedule.hold(1, 0.0, at_least_s=7) == 7
+    queue: Queue[int] = Queue(clock=Time(0), dice=lambda: 1.0)
+    assert queue.hold(1, at_least_s=7) == 7
 
 
 def test_when_the_server_is_back_the_keys_that_wait_for_it_are_due_and_no_others() -> None:
-    schedule: Schedule[str] = Schedule()
+    time = Time(0)
+    queue: Queue[str] = Queue(clock=time)
     for _ in range(5):
-        schedule.await_server("away", 0.0)
-    schedule.retry("own", 0.0, at_least_s=60)
+        queue.await_server("away")
+    queue.retry("own", at_least_s=60)
+    time.now += 0.1
 
-    schedule.server_is_back(1.0)
+    queue.server_is_back()
 
-    assert schedule.take(1.0) == "away"
-    assert schedule.take(1.0) is None
-    assert schedule.next_due() == 60
-    assert schedule.await_server("away", 1.0) == 0.2
+    assert queue.take() == "away"
+    assert queue.take() is None
+    assert queue.next_due() == 60
+    assert queue.await_server("away") == 0.2
 
 
 @pytest.mark.parametrize("waiting", [10, 50_000])
 def test_a_key_that_changes_while_it_is_worked_on_costs_the_same_among_many(waiting: int) -> None:
-    schedule: Schedule[CountedKey] = Schedule()
+    queue: Queue[CountedKey] = Queue()
     keys = [CountedKey(number) for number in range(waiting)]
     for key in keys:
-        schedule.add(key, 0.0)
-    taken = schedule.take(0.0)
+        queue.add(key)
+    taken = queue.take()
     assert taken is keys[0]
-    schedule.add(taken, 0.0)
+    queue.add(taken)
     CountedKey.compared = 0
 
-    schedule.done(taken)
+    queue.done(taken)
 
     assert CountedKey.compared < 5
 
@@ -314,46 +348,49 @@ class CountedKey:
 
 
 def test_what_is_added_and_not_retried_is_not_rationed() -> None:
-    schedule: Schedule[int] = Schedule()
+    queue: Queue[int] = Queue()
     for key in range(1000):
-        schedule.add(key, 0)
+        queue.add(key)
 
-    assert sum(schedule.take(0) is not None for _ in range(1001)) == 1000
+    assert sum(queue.take() is not None for _ in range(1001)) == 1000
 
 
 def test_the_earlier_of_two_times_counts() -> None:
-    schedule: Schedule[str] = Schedule()
-    schedule.add_at("a", 10)
-    schedule.add_at("a", 5)
-    schedule.add_at("a", 20)
+    time = Time(0)
+    queue: Queue[str] = Queue(clock=time)
+    queue.add_after("a", 10)
+    queue.add_after("a", 5)
+    queue.add_after("a", 20)
 
-    assert schedule.next_due() == 5
-    assert schedule.take(4) is None
-    assert schedule.take(5) == "a"
-    assert schedule.next_due() is None
+    assert queue.next_due() == 5
+    time.now = 4
+    assert queue.take() is None
+    time.now = 5
+    assert queue.take() == "a"
+    assert queue.next_due() is None
 
 
 def test_a_retry_is_not_before_what_the_server_asked_for() -> None:
-    schedule: Schedule[str] = Schedule()
+    queue: Queue[str] = Queue(clock=Time(0))
 
-    assert schedule.retry("a", 0, at_least_s=7) == 7
-    assert schedule.next_due() == 7
+    assert queue.retry("a", at_least_s=7) == 7
+    assert queue.next_due() == 7
 
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_a_flood_of_one_keeps_nobody_else_from_their_turn(others: int) -> None:
     """Turns, not seconds: 10,000 keys of one tenant are ready before those of others."""
-    schedule: Schedule[tuple[str, int]] = Schedule(line=lambda key: key[0])
+    queue: Queue[tuple[str, int]] = Queue(line=lambda key: key[0])
     for number in range(10_000):
-        schedule.add(("flood", number), 0)
+        queue.add(("flood", number))
     wanted = {(f"tenant-{number}", 1) for number in range(others)}
     for key in wanted:
-        schedule.add(key, 0)
+        queue.add(key)
 
-    taken = {schedule.take(0) for _ in range(others + 1)}
+    taken = {queue.take() for _ in range(others + 1)}
 
     assert wanted < taken
-    assert schedule.take(0) == ("flood", 1)
+    assert queue.take() == ("flood", 1)
 
 
 # Workers that wait for keys, and leave.
