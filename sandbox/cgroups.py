@@ -106,4 +106,4 @@ def _members(tops: Iterable[Path]) -> set[int]:
 def _remove(group: Path) -> None:
     for folder, _, _ in os.walk(group, topdown=False):
         with contextlib.suppress(FileNotFoundError):
-            os.rmdir(folder)
+            Path(folder).rmdir()

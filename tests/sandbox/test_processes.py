@@ -121,9 +121,9 @@ def test_a_process_that_joins_while_its_group_is_removed_ends_too(
     name, remove = f"pyliqo-test-{os.getpid()}", os.rmdir
     late: list[subprocess.Popen[bytes]] = []
 
-    def join_first(folder: str) -> None:
+    def join_first(folder: Path) -> None:
         if not late:
-            late.append(subprocess.Popen(["sleep", "600"]))
+            late.append(subprocess.Popen(["/bin/sleep", "600"]))
             cgroups.joins(name)[-1].write_text(str(late[0].pid))
         remove(folder)
 
