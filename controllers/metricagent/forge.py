@@ -5,7 +5,7 @@ Source: docs/parity.md § 5.9; SEC-A21.
 
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -114,8 +114,9 @@ class KubeletSamples:
             self.end()
 
 
-def deflated(text: str) -> bytes:
-    return zlib.compress(text.encode(), 1)
+def deflated(*texts: str) -> bytes:
+    made = zlib.compressobj(1)
+    return b"".join([*(made.compress(text.encode()) for text in texts), made.flush()])
 
 
 def inflated(kept: bytes) -> str:
@@ -124,18 +125,22 @@ def inflated(kept: bytes) -> str:
 
 # What one consumer is told ------------------------------------------------------------------------
 
+_FRESH: Final = 2**21
+"""Characters of a consumer that are deflated together: of hundreds of metrics each by itself."""
+
 
 class ConsumerSamples:
     """The samples of offloaded ``pods`` in ``twins``, under their original namespaces.
 
-    And of the volumes of claims there, which name no pod.
+    And of the volumes of claims there, which name no pod. What was read is deflated by and by.
     """
 
     def __init__(self, twins: Mapping[str, str], pods: Collection[Key]) -> None:
         self._twins, self._pods = twins, pods
-        self._told: dict[str, list[str]] = {}
-        self.size = 0
-        """Characters."""
+        self._kept: dict[str, list[bytes]] = {}
+        self._fresh: dict[str, list[str]] = {}
+        self._fresh_size = self.size = 0
+        """Characters: of those that are not deflated yet, and of all."""
 
     def read(self, text: str) -> None:
         """Take what a kubelet says of one of the namespaces."""
@@ -143,14 +148,24 @@ class ConsumerSamples:
             samples = [self._renamed(sample) for sample in family.samples]
             told = prometheus.text([replace(family, about=[], samples=samples)])
             if told:
-                about = "".join(f"{line}\n" for line in family.about)
-                self._told.setdefault(family.name, [about]).append(told)
+                if family.name not in self._kept:
+                    self._kept[family.name] = []
+                    self._fresh[family.name] = [f"{line}\n" for line in family.about]
+                self._fresh.setdefault(family.name, []).append(told)
+                self._fresh_size += len(told)
                 self.size += len(told)
+        if self._fresh_size > _FRESH:
+            self._deflate()
 
-    def texts(self) -> Iterator[str]:
-        """Yield all of one metric after all of another, and keep them no longer."""
-        while self._told:
-            yield "".join(self._told.pop(next(iter(self._told))))
+    def end(self) -> list[bytes]:
+        """Return texts, deflated: all of one metric after all of another."""
+        self._deflate()
+        return [text for texts in self._kept.values() for text in texts]
+
+    def _deflate(self) -> None:
+        for name, texts in self._fresh.items():
+            self._kept[name].append(deflated(*texts))
+        self._fresh, self._fresh_size = {}, 0
 
     def _is_theirs(self, sample: Sample) -> bool:
         namespace, pod = sample.labels.get("namespace", ""), sample.labels.get("pod", "")
