@@ -36,6 +36,10 @@ class Binding(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     role_ref: dict[str, Any] = {}
     subjects: list[dict[str, Any]] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("role_ref", "subjects"):  # the same of thousands
+            msgspec.structs.force_setattr(self, name, objects.shared(getattr(self, name)))
+
     @classmethod
     def of(cls, obj: Object) -> "Binding":
         return msgspec.convert(obj, cls)

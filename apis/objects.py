@@ -199,6 +199,25 @@ def merge_patch(old: Object, new: Object) -> Object:
 # What caches keep ---------------------------------------------------------------------------------
 
 
+_PARTS: Final[dict[bytes, Any]] = {}
+_MOST_PARTS: Final = 4096
+_OF_A_PART: Final = 1024
+"""Bytes of JSON."""
+
+
+def shared(part: Any) -> Any:
+    """Return the equal part of JSON that was given before, if any, so that one is kept for many.
+
+    Of what many objects have in common, such as labels and subjects; nobody may change it.
+    """
+    json_ = msgspec.json.encode(part)
+    if len(json_) > _OF_A_PART:
+        return part
+    if json_ not in _PARTS and len(_PARTS) >= _MOST_PARTS:
+        del _PARTS[next(iter(_PARTS))]
+    return _PARTS.setdefault(json_, part)
+
+
 class Meta(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     """Which object it is, and in which version; a kind of cache adds the fields it needs."""
 

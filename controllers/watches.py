@@ -53,9 +53,13 @@ NODES: Final = every(keys.NODE, labels=f"{keys.NODE_TYPE}={keys.VIRTUAL_NODE_TYP
 PEER_NAMESPACES: Final = every(keys.NAMESPACE, labels=ownership.PEERS)
 """Tenant namespaces and twins."""
 ENABLED_NAMESPACES: Final = every(keys.NAMESPACE, labels=keys.SCHEDULING_ENABLED)
-ROLE_BINDINGS: Final = every(
-    keys.ROLE_BINDING, labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}"
+ROLE_BINDINGS: Final = Selection(
+    keys.ROLE_BINDING,
+    Object,
+    labels=f"{keys.APP_MANAGED_BY}=liqo,{keys.REMOTE_CLUSTER_ID}",
+    is_alike=True,
 )
+"""One or two a namespace and peer, whose labels, roles and subjects are those of the peer."""
 ALL_BINDINGS: Final = (
     Selection(keys.CLUSTER_ROLE_BINDING, Binding),
     Selection(keys.ROLE_BINDING, Binding),

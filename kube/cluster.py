@@ -120,6 +120,8 @@ class Selection(Generic[T]):
         default=None, compare=False, repr=False
     )
     """Whether a dict is kept whole however large it is; None for none."""
+    is_alike: bool = False
+    """Whether of parts that many dicts have in common one is kept: ``objects.shared``."""
     keeps: Callable[[Key], bool] | None = field(default=None, compare=False, repr=False)
     """Whether an object is kept; None for all. For ``Packed`` shapes only.
 

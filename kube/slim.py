@@ -177,6 +177,18 @@ def outline(obj: Object) -> Object:
     return kept
 
 
+def with_shared_parts(obj: Object) -> Object:
+    """Return ``obj`` with its lists and maps, and those of its metadata, as ``objects.shared``."""
+    return {
+        name: with_shared_parts(part)
+        if name == "metadata"
+        else objects.shared(part)
+        if isinstance(part, dict | list)
+        else part
+        for name, part in obj.items()
+    }
+
+
 def _small(fields: Object) -> Object:
     return {name: value for name, value in fields.items() if _is_small(value)}
 

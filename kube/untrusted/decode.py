@@ -266,7 +266,7 @@ def kept(of: Selection[Any], obj: Object, size: int) -> Object:
     """Return what a selection has of ``obj``, of ``size`` bytes of JSON: all, or the outline."""
     is_small = not of.whole_up_to or size <= of.whole_up_to
     if is_small or (of.is_needed_whole and of.is_needed_whole(obj)):
-        return obj
+        return slim.with_shared_parts(obj) if of.is_alike else obj
     return {**slim.outline(obj), objects.OUTLINED: True}
 
 

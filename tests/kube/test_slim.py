@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import tracemalloc
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +19,8 @@ from kube.cluster import Selection
 from kube.dynamicinformer import DynamicInformers, InformerFeed
 from kube.informer import Informer
 from kube.slim import Packed, PackedState, ReadYourWrites
+from kube.untrusted.decode import Decoder, Reader
+from kube.wire import UntrustedBytes
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running, until
@@ -171,3 +175,34 @@ async def test_while_nothing_ends_nothing_is_collected(monkeypatch: pytest.Monke
         await until(lambda: pauses > 2)
 
     assert sum(generation["collections"] for generation in gc.get_stats()) == runs
+
+
+def test_of_parts_that_objects_have_in_common_one_is_kept() -> None:
+    parts = {"roleRef": {"name": "edit"}, "subjects": [{"kind": "Group", "name": "rome"}]}
+    bindings = [
+        named(
+            keys.ROLE_BINDING,
+            Key(space, "rome"),
+            metadata={"uid": space, "labels": {"a": "b"}},
+            **parts,
+        )
+        for space in ("one", "two")
+    ]
+    said = UntrustedBytes(msgspec.json.encode({"metadata": {}, "items": bindings}))
+    alike = Selection(keys.ROLE_BINDING, Object, is_alike=True)
+    found = Reader(alike, Decoder()).page(said).items
+    assert found == Reader(replace(alike, is_alike=False), Decoder()).page(said).items
+    one, two = found.values()
+    assert [one[name] is two[name] for name in parts] == [True, True]
+    assert one["metadata"]["labels"] is two["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("length", [300, 30_000])
+def test_what_is_kept_for_many_is_bounded(length: int) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(20_000_000 // length):
+            objects.shared([f"{number:0{length}}"])
+        assert tracemalloc.get_traced_memory()[0] < 6 * 2**20
+    finally:
+        tracemalloc.stop()
