@@ -32,18 +32,24 @@ import msgspec
 from apis import keys, naming, objects
 from apis.objects import Key, Kind, Object, named
 from controllers import watches
+from controllers.granting.grants.capacity import Capacity
 from controllers.granting.grants.reconciler import GrantsReconciler
 from controllers.manager import Controller, ControllerSetup, Manager
 from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
 from controllers.offloading.placement.reconciler import PlacementReconciler
-from controllers.offloading.shadowendpointslice.reconciler import ShadowEndpointSliceReconciler
+from controllers.offloading.shadowendpointslice.reconciler import (
+    PodIPIndex,
+    ShadowEndpointSliceReconciler,
+)
+from controllers.offloading.shadowpod.reconciler import PODS, SHADOW_PODS
 from kube.cluster import Event, Listing, Selection
+from kube.informer import Informer
 from tests import factories
 from tests.controllers import support, whole
 from tests.controllers.slicereplicas import AUTHENTICATED, replica
 from tests.controllers.test_shadowendpointslice import shadow_slice
 from tests.fakes import FakeCluster
-from tests.kube.running import running
+from tests.kube.running import running, until
 
 T = TypeVar("T")
 
@@ -285,10 +291,51 @@ async def addresses(part: int) -> None:
     await run(name, cluster, ShadowEndpointSliceReconciler.setup, pods=pods_change)
 
 
+async def pods(part: int) -> None:
+    """50,000 offloaded pods of 1,000 Deployments in all caches of a provider's controllers."""
+    count, cluster = 50_000 // part, Large()
+
+    def pod(number: int) -> Object:
+        app, uid = number // 50, f"0f9bd1a2-5e1b-4c36-9c1e-{number:012}"
+        spec = factories.pod_spec(nodeName=f"node-{number % 5000}")
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+        labels = {"app": f"web-{app}", "pod-template-hash": "5c9d8f7b6d", "tier": "front"}
+        labels |= {keys.CREATOR_USER: f"rome-{app % 10}", keys.REMOTE_CLUSTER_ID: "rome"}
+        labels[keys.MANAGED_BY] = keys.MANAGED_BY_SHADOW_POD
+        owner = {"kind": "ShadowPod", "name": f"web-{number}", "uid": uid, "controller": True}
+        metadata: Object = {"labels": labels, "uid": uid, "resourceVersion": str(number)}
+        metadata["ownerReferences"] = [owner]
+        ips = [{"ip": f"10.{number // 62500}.{number // 250 % 250}.{number % 250 + 1}"}]
+        status = {"phase": "Running", "podIPs": ips}
+        space, name = f"shop-{app % 100}-rome", f"web-{app}-5c9d8f7b6d-{number}"
+        return factories.pod(space, name, spec=spec, metadata=metadata, status=status)
+
+    def shadow(number: int) -> Object:
+        made = pod(number)
+        return {**made, "spec": {"pod": made["spec"]}}
+
+    cluster.many = {
+        keys.NODE: lambda: iter(()),
+        keys.POD: lambda: map(pod, range(count)),
+        keys.SHADOW_POD: lambda: map(shadow, range(count)),
+    }
+    gc.set_threshold(100_000, 50, 50)
+    began, used, addresses_of = pss_mib(), Capacity(cluster), PodIPIndex(cluster)
+    seen: list[Informer[Any]] = [Informer(SHADOW_PODS), Informer(PODS)]
+    async with running(*(each.run(cluster) for each in seen), used.run(), addresses_of.run()):
+        for informer in seen:
+            await informer.synced.wait()
+        await until(lambda: addresses_of.is_known() and used.free(()) is not None)
+        gc.collect()
+        grown = pss_mib() - began
+    print(f"pods: {count}\n  +{grown:.0f} MiB, {grown * 1024 / count:.1f} KiB a pod", flush=True)
+
+
 ROWS: Final[dict[str, Callable[[int], Coroutine[Any, Any, None]]]] = {
     "capacity": capacity,
     "namespaces": namespaces,
     "addresses": addresses,
+    "pods": pods,
 }
 
 

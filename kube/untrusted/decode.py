@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -203,7 +204,7 @@ class Reader(Generic[T]):
 
     def _key(self, meta: _Meta) -> Key | None:
         """Return whose metadata that is; None of what the selection cannot have, which is told."""
-        key = Key(meta.namespace, meta.name)
+        key = Key(sys.intern(meta.namespace), meta.name)  # of many objects there
         if wire.is_selected(self._of, key):
             return key
         metrics.DROPPED.labels(self._kind.resource).inc()

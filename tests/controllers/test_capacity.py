@@ -1,16 +1,23 @@
 """What a cluster has free: followed once somebody asks, by each change of nodes and pods."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Container
 from typing import Any
 
+import msgspec
 import pytest
 
 from apis import keys, objects, resources, sharing
 from apis.objects import Key, Object
 from apis.resources import Resources
+from controllers.granting.grants import capacity
 from controllers.granting.grants.capacity import Capacity
+from controllers.offloading.shadowendpointslice import reconciler as addresses
+from controllers.offloading.shadowpod import reconciler as shadowpods
 from kube.cluster import Cluster, Selection
+from kube.untrusted.decode import Decoder, Reader
+from kube.wire import UntrustedBytes
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import dice, turns
@@ -226,3 +233,35 @@ async def test_it_is_the_same_on_a_real_server(cluster: Cluster) -> None:
         while capacity.free([]) is None:  # noqa: ASYNC110  # the informers are its own
             await asyncio.sleep(0.05)
     running.cancel()
+
+
+@pytest.mark.parametrize(
+    ("of", "most"),
+    [
+        (shadowpods.SHADOW_PODS, 1200),
+        (shadowpods.PODS, 1200),
+        (capacity.PODS, 700),
+        (addresses.PODS, 600),
+    ],
+)
+def test_pods_of_one_deployment_take_little_in_each_cache(of: Selection[Any], most: int) -> None:
+    """A provider's controllers hold 50,000 in 512 MiB; ``most`` bytes for one."""
+
+    def pod(number: int) -> Object:
+        labels = {name: f"{name}-of-the-pod" for name in "abcdefgh"} | {keys.CREATOR_USER: "rome"}
+        owner = {"kind": "ShadowPod", "name": f"web-{number}", "uid": f"uid-{number}"}
+        metadata = {"labels": labels, "uid": f"{number:036}", "ownerReferences": [owner]}
+        spec = factories.pod_spec(nodeName="worker")
+        spec["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}}
+        status = {"phase": "Running", "podIPs": [{"ip": f"10.0.0.{number}"}]}
+        made = factories.pod("shop-rome", f"web-{number}", spec=spec, metadata=metadata)
+        return {**made, "spec": {**spec, "pod": spec}, "status": status}
+
+    said = msgspec.json.encode({"metadata": {}, "items": [pod(number) for number in range(1000)]})
+    tracemalloc.start()
+    try:
+        kept = Reader(of, Decoder()).page(UntrustedBytes(said)).items
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < most * len(kept) == most * 1000

@@ -1,6 +1,8 @@
 """What this cluster has and what of it is taken, and the largest pod that fits a node of it."""
 
 import asyncio
+import functools
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,9 +88,18 @@ class PodRequests(msgspec.Struct, gc=False):
         spec = _READ.decode(self.spec)
         user = (self.metadata.labels or {}).get(keys.CREATOR_USER, "")
         taken = resources.total([resources.usage_of_stored(spec), {quotas.PODS: _ONE}])
-        self.taken = Taken(spec.get("nodeName") or "", user, taken)
-        self.metadata = msgspec.structs.replace(self.metadata, labels=None)
+        amounts = _amounts(*((name, one.nanos, one.form) for name, one in taken.items()))
+        node = sys.intern(spec.get("nodeName") or "")
+        self.taken = Taken(node, sys.intern(user), amounts)
+        found = self.metadata
+        self.metadata = CapacityMeta(uid=found.uid, resource_version=found.resource_version)
         self.spec = _EMPTY
+
+
+@functools.lru_cache(4096)
+def _amounts(*amounts: tuple[str, int, resources.Form]) -> Resources:
+    """Return the amounts, one and the same for all pods that take as much."""
+    return {name: Quantity(nanos, form) for name, nanos, form in amounts}
 
 
 NODES: Final = Selection(keys.NODE, SlimNode, labels=f"{keys.NODE_TYPE}!={keys.VIRTUAL_NODE_TYPE}")

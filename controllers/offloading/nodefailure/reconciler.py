@@ -7,42 +7,18 @@ from typing import Any, Final
 import msgspec
 
 from apis import keys, objects
-from apis.objects import Key, Meta
+from apis.objects import Key
 from controllers.granting.grants.capacity import NODES, SlimNode
 from controllers.manager import Controller, Limits
 from controllers.offloading.nodefailure import forge
-from kube.cluster import Selection
+from controllers.offloading.shadowpod.reconciler import PODS
+from controllers.offloading.shadowpod.slim import SlimPod
 from kube.controller import WatchSource
 from kube.informer import Change
 
 FORCED: Final = "ForcedDeletion"
 
 logger = logging.getLogger(__name__)
-
-
-class EndingPodMeta(Meta, gc=False, frozen=True, omit_defaults=True):
-    """The metadata that counts."""
-
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-
-
-class EndingPodSpec(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """Where it is."""
-
-    node_name: str = ""
-
-
-class EndingPod(msgspec.Struct, gc=False, frozen=True):
-    """A Pod without what does not count."""
-
-    metadata: EndingPodMeta
-    spec: EndingPodSpec = EndingPodSpec()
-
-
-PODS: Final = Selection(
-    keys.POD, EndingPod, labels=f"{keys.MANAGED_BY}={keys.MANAGED_BY_SHADOW_POD}"
-)
 
 
 class NodeFailureReconciler(Controller):
@@ -64,12 +40,12 @@ class NodeFailureReconciler(Controller):
 
         return pods, self.watch(NODES, by_node)
 
-    def _by_pod(self, change: Change[EndingPod]) -> Iterable[Key]:
+    def _by_pod(self, change: Change[SlimPod]) -> Iterable[Key]:
         pod = change.new
         return [change.key] if pod is not None and self._is_left(pod) else []
 
-    def _is_left(self, pod: EndingPod) -> bool:
-        node = self.informer(NODES).get(Key("", pod.spec.node_name))
+    def _is_left(self, pod: SlimPod) -> bool:
+        node = self.informer(NODES).get(Key("", pod.node))
         has_failed = node is not None and not node.is_ready
         return has_failed and _is_ending(pod)
 
@@ -90,9 +66,10 @@ class NodeFailureReconciler(Controller):
         return None
 
 
-def _is_ending(pod: EndingPod) -> bool:
-    return forge.is_ending(msgspec.to_builtins(pod))
+def _is_ending(pod: SlimPod) -> bool:
+    said = {"metadata": msgspec.to_builtins(pod.metadata), "spec": {"nodeName": pod.node}}
+    return forge.is_ending(said)
 
 
-def _ends_on(_: Key, pod: EndingPod) -> Iterable[str]:
-    return [pod.spec.node_name] if _is_ending(pod) else []
+def _ends_on(_: Key, pod: SlimPod) -> Iterable[str]:
+    return [pod.node] if _is_ending(pod) else []

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import msgspec
 
 from apis import apply, keys, networks, objects, ownership
 from apis.networks import NodeAddresses
-from apis.objects import Key, Meta, Object
+from apis.objects import Key, Object
 from controllers import watches
 from controllers.manager import Controller, Manager
 from controllers.offloading.shadowendpointslice import forge
@@ -19,6 +20,7 @@ from kube.cluster import NO_VERSION, Cluster, Selection
 from kube.controller import Runner, TerminalError, WatchSource
 from kube.informer import Change, Informer
 from kube.process import Runnable
+from kube.slim import Version
 
 KIND: Final = keys.SHADOW_ENDPOINT_SLICE
 REFUSED_RETRY_S: Final = 300.0
@@ -195,6 +197,9 @@ def _named(_: Key, shadow: Object) -> Iterable[str]:
 class _PodIPSpec(msgspec.Struct, gc=False, frozen=True, rename="camel"):
     node_name: str = ""
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "node_name", sys.intern(self.node_name))
+
 
 class _Ip(msgspec.Struct, gc=False, frozen=True):
     ip: str = ""
@@ -207,7 +212,7 @@ class _PodIPStatus(msgspec.Struct, gc=False, frozen=True, rename={"pod_ips": "po
 class PodIPs(msgspec.Struct, gc=False, frozen=True):
     """A Pod of which only where it is counts."""
 
-    metadata: Meta
+    metadata: Version
     spec: _PodIPSpec = _PodIPSpec()
     status: _PodIPStatus = _PodIPStatus()
 

@@ -4,6 +4,7 @@ Of a spec that is what the pod takes. The rest is read from the server once, whe
 created; 10,000 whole pods take 460 MiB.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -38,6 +39,11 @@ class ShadowPodMeta(objects.Meta, gc=False, frozen=True, omit_defaults=True):
     annotations: dict[str, str] | None = None
     owner_references: list[dict[str, Any]] | None = None
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
+        for name in ("labels", "annotations"):  # the same of many pods
+            msgspec.structs.force_setattr(self, name, objects.shared(getattr(self, name)))
+
 
 class PodStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
     """How far a Pod is."""
@@ -54,14 +60,18 @@ class ShadowStatus(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, re
 
 
 class SlimPod(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
-    """A Pod without its spec, but for what it takes."""
+    """A Pod without its spec, but for what it takes and where it is."""
 
     metadata: ShadowPodMeta
     status: PodStatus = PodStatus()
     spec: msgspec.Raw = _EMPTY
+    node: str = msgspec.field(default="", name="-node")
 
     def __post_init__(self) -> None:
-        _shrink(self, _read(self.spec))
+        spec = _read(self.spec)
+        node = spec.get("nodeName") if isinstance(spec, dict) else ""
+        msgspec.structs.force_setattr(self, "node", sys.intern(str(node or "")))
+        _shrink(self, spec)
 
     def needs(self) -> Object:
         """Return what is left of the spec: Shape: a PodSpec."""
@@ -91,7 +101,7 @@ class SlimShadow(msgspec.Struct, gc=False, frozen=True, omit_defaults=True):
 def _shrink(obj: SlimPod | SlimShadow, spec: Any) -> None:
     """Keep of ``spec`` what decides what the pod takes; no schema has vouched for it."""
     kept = msgspec.Raw(msgspec.json.encode(_needs(spec)))
-    msgspec.structs.force_setattr(obj, "spec", kept)
+    msgspec.structs.force_setattr(obj, "spec", objects.shared(kept))
 
 
 def _read(raw: msgspec.Raw) -> Any:
