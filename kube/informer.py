@@ -5,9 +5,12 @@ Source: docs/parity.md C-1 to C-15; Kubernetes, "API concepts", "Efficient detec
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import math
 import random
 import time
+from collections import deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -48,6 +51,10 @@ NEEDED: Final = "needed"
 """Why a resting informer lists again."""
 WITHHELD: Final = "withheld"
 """Why one lists whose right was taken away: a watch that is opened may say nothing for long."""
+PIECE: Final = 500
+"""So many objects of the first list are told in one turn of the loop: nobody rests on them before
+it is synced. What a later list brings is told at once, since others look at what they are told of.
+"""
 _AHEAD: Final = 504
 _SAID: Final = 500
 """Characters of what an answer that cannot be read is told by."""
@@ -107,6 +114,8 @@ class Informer(Generic[T]):
         self.too_much = ""
         """Why what the server says is more than is kept of it; empty while it is not."""
         self._handlers: list[Handler[T]] = []
+        self._untold: deque[Change[T]] = deque()
+        """What is in the store already."""
         self._clock, self._dice, self._sleep = clock, dice, sleep
         self._seen = clock()
         self._silent_s, self._mute_s = silent_s
@@ -136,10 +145,10 @@ class Informer(Generic[T]):
         A handler is called in the loop and must not block. One that raises, since it can make
         nothing of an object, is logged and has missed that change; the others have not.
         """
+        self._tell_untold()
         self._handlers.append(handler)
-        if self.synced.is_set():
-            for key, item in list(self._items.items()):
-                _call(handler, Change(key, None, item))
+        for key, item in list(self._items.items()):
+            _call(handler, Change(key, None, item))
 
         def unsubscribe() -> None:
             with contextlib.suppress(ValueError):
@@ -149,6 +158,7 @@ class Informer(Generic[T]):
 
     def resync(self) -> None:
         """Tell all handlers everything there is once more, as if each object had changed."""
+        self._tell_untold()
         for key, item in list(self._items.items()):
             self._tell(Change(key, item, item))
 
@@ -212,11 +222,11 @@ class Informer(Generic[T]):
             return
         if not self.is_lacking:
             logger.info("goes on without it", extra={"resource": self._resource, "why": str(error)})
-        gone = list(self._gone({})) if isinstance(error, errors.NotFoundError) else []
+        if isinstance(error, errors.NotFoundError):
+            self._store(self._gone({}))
         self.is_lacking = True
         self.synced.set()
-        for change in gone:
-            self._tell(change)
+        self._tell_untold()
 
     def _withhold(self, said: str) -> None:
         if said != self._withheld:
@@ -248,11 +258,15 @@ class Informer(Generic[T]):
         self.went_back = self.went_back or is_behind(listing.version, self._version)
         self._version, self.is_lacking = listing.version, False
         self._exceed("")
-        changes = [*self._gone(listing.items), *self._there(listing)]
         # First the whole store, then the news: a handler that looks around sees one state.
+        try:
+            self._store(itertools.chain(self._gone(listing.items), self._there(listing)))
+            while not self.synced.is_set() and len(self._untold) > PIECE:
+                self._tell_untold(PIECE)
+                await asyncio.sleep(0)
+        finally:  # also where it is cancelled: what is in the store is told once
+            self._tell_untold()
         self.synced.set()
-        for change in changes:
-            self._tell(change)
 
     def _gone(self, listed: Mapping[Key, T]) -> Iterator[Change[T]]:
         for key in [key for key in self._items if key not in listed]:
@@ -297,8 +311,8 @@ class Informer(Generic[T]):
         self._heard()
         self._has_bookmarks = self._has_bookmarks or event.type == "BOOKMARK"
         self._version = event.version or self._version
-        for change in list(self._changes(event)):
-            self._tell(change)
+        self._store(self._changes(event))
+        self._tell_untold()
 
     def _changes(self, event: Event[T]) -> Iterator[Change[T]]:
         if event.type == "DELETED":
@@ -310,7 +324,6 @@ class Informer(Generic[T]):
     def _put(self, key: Key, item: T) -> Iterator[Change[T]]:
         old = self._items.get(key)
         if old is None:
-            metrics.CACHED.labels(self._resource).inc()
             self._items[key] = item
             self._make_room()
             yield Change(key, None, item)
@@ -329,18 +342,30 @@ class Informer(Generic[T]):
             oldest = next(iter(self._items))
             del self._items[oldest]
             self._give_back(oldest)
-            metrics.CACHED.labels(self._resource).dec()
 
     def _drop(self, key: Key, last: T, *, was_seen: bool = True) -> Iterator[Change[T]]:
         self._give_back(key)
         if self._items.pop(key, None) is not None:
-            metrics.CACHED.labels(self._resource).dec()
             yield Change(key, last, None, was_seen)
 
     def _give_back(self, *keys: Key) -> None:
         size = sum(self._sizes.pop(key, 0) for key in keys)
         if self.selection.kept is not None:
             self.selection.kept.give_back(size)
+
+    def _store(self, changes: Iterable[Change[T]]) -> None:
+        """Let ``changes`` be made, which brings them to the store; they are still to tell."""
+        before = len(self._items)
+        try:
+            self._untold.extend(changes)
+        finally:
+            if len(self._items) != before:
+                metrics.CACHED.labels(self._resource).inc(len(self._items) - before)
+
+    def _tell_untold(self, most: float = math.inf) -> None:
+        while self._untold and most > 0:
+            most -= 1
+            self._tell(self._untold.popleft())
 
     def _tell(self, change: Change[T]) -> None:
         for handler in list(self._handlers):

@@ -1,8 +1,9 @@
 """An informer has what the cluster has, tells each change once, and survives what servers do."""
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -11,7 +12,7 @@ from apis import keys
 from apis.objects import Key, Object, uid
 from kube import errors, metrics
 from kube.cluster import Event, Listing, Selection
-from kube.informer import AWAY_S, Change, Index, Informer, by_namespace
+from kube.informer import AWAY_S, PIECE, Change, Index, Informer, by_namespace
 from kube.slim import Partial, Slim
 from tests.factories import config_map, pod
 from tests.fakes import FakeCluster
@@ -460,6 +461,89 @@ async def test_the_whole_store_is_there_before_the_first_news() -> None:
         await until(lambda: len(seen) == 2)
 
     assert seen == [2, 2]
+
+
+# The first list is told in pieces: others have a turn between them.
+
+MANY = 3 * PIECE + 1
+
+
+def long_list(version: str, count: int = MANY) -> Listing[Object]:
+    return listed(version, *(at(version, f"n-{number}", f"u{number}") for number in range(count)))
+
+
+@contextlib.asynccontextmanager
+async def amid_a_long_list(
+    informer: Informer[Object], told: list[Change[Object]], *acts: Any
+) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    async with running(informer.run(Script(long_list("5"), *acts))) as tasks:
+        while len(told) < PIECE:  # noqa: ASYNC110  # the turn counts
+            await asyncio.sleep(0)
+        assert len(told) == PIECE
+        yield tasks
+
+
+async def test_a_long_first_list_leaves_others_their_turns_and_is_synced_once_all_is_told() -> None:
+    informer, told = followed_informer()
+    script, seen = Script(long_list("5")), [0]
+    async with running(informer.run(script)):
+        while not informer.synced.is_set():  # turns are counted
+            assert len(informer.items()) == (MANY if told else 0), "the store is there as a whole"
+            assert script.asked in ([], ["list"]), "no watch before all is told"
+            await asyncio.sleep(0)
+            seen.append(len(told))
+        assert len(told) == MANY
+        await until(lambda: len(script.asked) == 2)
+
+    assert max(after - before for before, after in itertools.pairwise(seen)) == PIECE
+    assert [change.key for change in told] == list(informer.items())
+    assert set(change_kinds(told)) == {"add"}
+    assert script.asked == ["list", "watch from 5"]
+
+
+async def test_who_subscribes_amid_a_long_first_list_is_told_each_object_once() -> None:
+    informer, told = followed_informer()
+    late: list[Change[Object]] = []
+    async with amid_a_long_list(informer, told):
+        informer.subscribe(late.append)
+        await until(informer.synced.is_set)
+        await turns()
+
+    for heard in (told, late):
+        assert [change.key for change in heard] == list(informer.items())
+        assert set(change_kinds(heard)) == {"add"}
+
+
+async def test_a_resync_amid_a_long_first_list_follows_what_each_object_was_told_as_first() -> None:
+    informer, told = followed_informer()
+    async with amid_a_long_list(informer, told):
+        informer.resync()
+        await until(informer.synced.is_set)
+        await turns()
+
+    assert change_kinds(told) == ["add"] * MANY + ["update"] * MANY
+
+
+async def test_who_ends_amid_a_long_first_list_has_told_what_is_in_the_store() -> None:
+    informer, told = followed_informer()
+    async with amid_a_long_list(informer, told) as tasks:
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
+        assert len(told) == len(informer.items()) == MANY
+        assert not informer.synced.is_set()
+
+    async with running(informer.run(Script(long_list("5", MANY - 1)))):
+        await until(informer.synced.is_set)
+    assert change_kinds(told[MANY:]) == ["delete"]
+
+
+async def test_what_a_later_list_brings_is_told_before_anybody_looks_at_the_store() -> None:
+    informer, told = followed_informer(clock=Time(), sleep=Time().sleep)
+    async with amid_a_long_list(informer, told, [refused(410)], long_list("9", MANY - PIECE)):
+        await until(informer.synced.is_set)
+        while len(told) == MANY:  # noqa: ASYNC110  # the first turn in which it is told counts
+            await asyncio.sleep(0)
+        assert change_kinds(told[MANY:]) == ["delete"] * PIECE + ["update"] * (MANY - PIECE)
 
 
 async def test_what_is_cached_cannot_be_changed() -> None:
