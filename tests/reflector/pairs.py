@@ -39,10 +39,13 @@ class World:
         policy: Policy = Policy.DENY_LIST,
         settings: RemoteObjectOptions | None = None,
     ) -> Reflection:
-        ends = ReflectionClients(CachedCluster(self.home), CachedCluster(self.foreign), self.tell)
-        return Reflection(
-            forge_of(kind), ReflectionContext(PAIR, policy, settings or RemoteObjectOptions()), ends
-        )
+        context = ReflectionContext(PAIR, policy, settings or RemoteObjectOptions())
+        return self.reflected(forge_of(kind), context)
+
+    def reflected(self, forge: KindReflection, context: ReflectionContext) -> Reflection:
+        here, there = CachedCluster(self.home), CachedCluster(self.foreign)
+        ends = (here, there) if forge.row.is_outward else (there, here)
+        return Reflection(forge, context, ReflectionClients(*ends, self.tell))
 
     def writes(self) -> int:
         return sum(

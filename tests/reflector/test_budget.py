@@ -13,7 +13,6 @@ import pytest
 
 from apis import keys
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.cache import CachedCluster
 from kube.cluster import Selection
@@ -36,9 +35,9 @@ from tests import factories
 from tests.fakes import FakeCluster
 from tests.kube.running import running
 from tests.reflector.looks import Seen, lived
+from tests.reflector.pairs import PAIR
 from tests.reflector.test_events import told
 
-PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 BY_KIND = {forge.row.kind: forge for forge in KIND_REFLECTIONS.values()}
 SECONDS = 60
 

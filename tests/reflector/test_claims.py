@@ -12,8 +12,8 @@ from reflector.kinds import storage
 from reflector.kinds.contract import Labelled, ReflectionContext, RemoteObjectOptions
 from tests import factories
 from tests.reflector.looks import Seen, listed_node
+from tests.reflector.pairs import PAIR
 
-PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE = Key("foo", "data")
 OFFERED = RemoteObjectOptions(enable_storage=True, storage_class="disk")
 ASKED = {

@@ -7,15 +7,14 @@ import pytest
 
 from apis import keys, reflectionpolicy
 from apis.objects import Key, Object, named
-from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube.slim import Packed
 from reflector.kinds import networking
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from tests import factories
 from tests.reflector.looks import Seen, listed_node
+from tests.reflector.pairs import PAIR
 
-PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 NODES = [listed_node("rome-1"), listed_node("milan", "milan"), listed_node("turin", "turin")]
 SKIP, ALLOW = {keys.SKIP_REFLECTION: "true"}, {keys.ALLOW_REFLECTION: "true"}
 

@@ -6,20 +6,17 @@ import pytest
 
 from apis import keys, objects
 from apis.objects import Key, Object, named
-from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
-from kube.cache import CachedCluster
 from kube.cluster import Selection
 from reflector.kinds import events
 from reflector.kinds.contract import ReflectionContext
 from reflector.kinds.events import Lived
 from reflector.patience import Patience, RateLimitedReader
-from reflector.reflection import Reflection, ReflectionClients
 from tests import factories
 from tests.fakes import FakeCluster
 from tests.reflector.looks import Seen, lived
+from tests.reflector.pairs import PAIR, World
 
-PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 META = {"name": "web", "namespace": "foo", "uid": "at-home"}
 POD = lived({"metadata": META, "spec": {}})
 ELSEWHERE = {"kind": "Pod", "namespace": "kube-system"}
@@ -120,11 +117,11 @@ async def test_events_wait_for_their_pod_and_only_what_is_asked_is_read() -> Non
     await world.happens("Pulled")
     world.now = 10.0
     await world.look()
-    assert world.told() == ["Pulled", "Pulling", "Scheduled"], "it is not Ready, and that is news"
+    assert world.events() == ["Pulled", "Pulling", "Scheduled"], "it is not Ready, and that is news"
     assert world.reads() == {"get": 1, "list": 0}
 
     await world.happens("Started")
-    assert "Started" in world.told(), "no more of it waits"
+    assert "Started" in world.events(), "no more of it waits"
 
 
 async def test_a_pod_that_is_ready_soon_costs_no_write_and_one_read() -> None:
@@ -134,14 +131,14 @@ async def test_a_pod_that_is_ready_soon_costs_no_write_and_one_read() -> None:
     await world.home.patch_status(keys.POD, Key("foo", "web"), READY)
     world.now = 20.0
     await world.look()
-    assert world.told() == []
+    assert world.events() == []
     assert world.reads() == {"get": 1, "list": 0}
 
     await world.happens("Killing")
-    assert world.told() == []
+    assert world.events() == []
     world.now = 25.0
     await world.look()
-    assert world.told() == ["Killing"]
+    assert world.events() == ["Killing"]
     assert world.reads() == {"get": 0, "list": 0}, "of this pod enough is known"
 
 
@@ -154,7 +151,7 @@ async def test_many_pods_are_asked_for_together() -> None:
     world.now = 10.0
     await world.look()
 
-    assert len(world.told()) == len(names)
+    assert len(world.events()) == len(names)
     assert world.reads() == {"get": 25, "list": 1}
 
 
@@ -184,11 +181,12 @@ READY: Object = {
 }
 
 
-class Watched:
+class Watched(World):
     """A pod at home, the Events about it on the provider, and who looks at them as it is told."""
 
     def __init__(self) -> None:
-        self.home, self.foreign, self.now = FakeCluster(), FakeCluster(), 0.0
+        super().__init__()
+        self.now = 0.0
         self.again_s: list[float | None] = []
         self._due: dict[Key, float] = {}
         clock = lambda: self.now  # noqa: E731  # a clock
@@ -197,11 +195,8 @@ class Watched:
         reader = RateLimitedReader(self.home, Selection(keys.POD, Lived, "foo"), clock)
         look = Seen()
         look.recent = reader.get  # type: ignore[method-assign]  # what was asked for
-        ends = ReflectionClients(
-            CachedCluster(self.foreign), CachedCluster(self.home), lambda *_: None
-        )
         context = ReflectionContext(PAIR, Policy.RELEVANT, lister=look)
-        self._reflection = Reflection(events.EVENT_REFLECTION, context, ends)
+        self._reflection = self.reflected(events.EVENT_REFLECTION, context)
         self._reflection.patience = Patience(read, context, reader, clock)
 
     async def happens(self, *reasons: str, name: str = "web") -> None:
@@ -228,7 +223,7 @@ class Watched:
                 if again_s is not None:
                     self._due[key] = self.now + again_s
 
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         """Return the reasons of what came home."""
         found = (one for (kind, _), one in self.home.everything().items() if kind == keys.EVENT)
         return sorted(str(one["reason"]) for one in found)
@@ -256,10 +251,9 @@ def test_the_copy_is_on_the_object_at_home() -> None:
 
 
 async def test_what_happens_again_is_one_event_at_home_and_one_write_more() -> None:
-    home, foreign = FakeCluster(), FakeCluster()
-    ends = ReflectionClients(CachedCluster(foreign), CachedCluster(home), lambda *_: None)
-    reflection = Reflection(events.EVENT_REFLECTION, events_context(), ends)
-    there = Key("foo-rome", "web.1")
+    world, there = World(), Key("foo-rome", "web.1")
+    home, foreign = world.home, world.foreign
+    reflection = world.reflected(events.EVENT_REFLECTION, events_context())
     await foreign.create(keys.EVENT, told())
     await reflection.reconcile(there)
     [(_, copy)] = home.everything()

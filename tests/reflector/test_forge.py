@@ -23,8 +23,8 @@ from reflector.kinds import configuration, networking
 from reflector.kinds.contract import KindReflection, ReflectionContext, RemoteObjectOptions
 from reflector.kinds.table import KIND_REFLECTIONS
 from tests import factories
+from tests.reflector.pairs import PAIR
 
-PAIR = MappedNamespace("rome", "milan", "foo", "foo-rome")
 SCENE = ReflectionContext(PAIR)
 SIMPLE = [KIND_REFLECTIONS[row] for row in (CONFIG_MAP, SECRET, SERVICE, INGRESS)]
 LABELS = {"offloading.liqo.io/origin": "rome", "offloading.liqo.io/destination": "milan"}
@@ -358,7 +358,7 @@ def test_each_kind_of_twin_has_a_shape() -> None:
 
 ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 FORGE = configuration.custom_resource(reflection.custom(ROUTE))
-CUSTOM_SCENE = ReflectionContext(MappedNamespace("rome", "milan", "foo", "foo-rome"))
+CUSTOM_SCENE = ReflectionContext(PAIR)
 HERE = Key("foo", "shop")
 
 

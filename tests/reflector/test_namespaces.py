@@ -10,7 +10,6 @@ import pytest
 
 from apis import keys, objects, reflection, reflectionpolicy
 from apis.objects import Key, Kind, Object, named
-from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from kube import errors
 from kube.cache import CachedCluster
@@ -26,6 +25,7 @@ from tests.fakes import FakeCluster
 from tests.kube.running import running as looping
 from tests.kube.running import turns, until, until_so
 from tests.reflector.mapped import IDENTITY, MAP, WITHIN_S, both_fakes, tell
+from tests.reflector.pairs import PAIR
 from tests.world import existing, offload, remove
 
 WRITES = ("create", "apply", "patch", "patch_status", "delete", "post")
@@ -76,7 +76,7 @@ async def test_a_twin_that_a_leader_before_us_made_late_goes() -> None:
     late = named(
         keys.INGRESS,
         Key("foo-rome", "web"),
-        metadata={"labels": MappedNamespace("rome", "milan", "foo", "foo-rome").labels()},
+        metadata={"labels": PAIR.labels()},
     )
 
     async with reflecting(home, foreign) as namespaces:
@@ -173,8 +173,7 @@ async def test_nothing_leaves_before_the_namespaceoffloading_is_seen() -> None:
 
 async def test_leftovers_of_what_went_while_nobody_watched_are_removed() -> None:
     home, foreign = await both_fakes()
-    pair = MappedNamespace("rome", "milan", "foo", "foo-rome")
-    labelled = {"metadata": {"labels": pair.labels()}}
+    labelled = {"metadata": {"labels": PAIR.labels()}}
     for row in (row for row in KIND_REFLECTIONS if row.is_outward):
         await foreign.create(row.twin, named(row.twin, Key("foo-rome", "gone"), **labelled))
     await foreign.create(keys.CONFIG_MAP, factories.config_map("foo-rome", "theirs"))

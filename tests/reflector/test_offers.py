@@ -6,23 +6,19 @@ import pytest
 
 from apis import keys, objects, reflection
 from apis.objects import Key, Kind, Object
-from apis.offloading import MappedNamespace
 from apis.offloading import ReflectionPolicy as Policy
 from apis.providerpolicy import OUTWARD, AllowedReflection
-from kube.cache import CachedCluster
 from reflector.kinds import configuration, networking
 from reflector.kinds.contract import KindReflection, Placed, ReflectionContext, RemoteObjectOptions
 from reflector.namespaces import KindController, ReflectedNamespaces, Rules
-from reflector.reflection import Reflection, ReflectionClients
+from reflector.reflection import Reflection
 from tests import factories
-from tests.fakes import FakeCluster
 from tests.kube.running import running, until_so
 from tests.reflector.looks import Seen, listed_node, placed_in_cache
 from tests.reflector.mapped import IDENTITY, MAP, both_fakes, tell
-from tests.reflector.pairs import original
+from tests.reflector.pairs import PAIR, World, original
 from tests.world import offload
 
-PAIR: Final = MappedNamespace("rome", "milan", "foo", "foo-rome")
 HERE: Final = Key("foo", "web")
 BALANCED: Final = RemoteObjectOptions(enable_load_balancer=True, load_balancer_class="a.io/b")
 ONE_CLASS: Final = AllowedReflection(OUTWARD, frozenset({"a.io/b"}))
@@ -139,29 +135,23 @@ def test_annotations_that_are_orders_are_told_and_not_sent(
 
 
 async def test_it_is_told_once_and_that_it_is_over() -> None:
-    home, foreign = FakeCluster(), FakeCluster()
-    told: list[tuple[str, str]] = []
-
-    def tell(_: object, type_: str, reason: str, __: str) -> None:
-        told.append((type_, reason))
+    world = World()
 
     def reflection(offers: AllowedReflection, before: Reflection | None = None) -> Reflection:
-        ends = ReflectionClients(CachedCluster(home), CachedCluster(foreign), tell)
-        made = Reflection(
-            networking.SERVICE_REFLECTION, ReflectionContext(PAIR, offers=offers), ends
-        )
+        context = ReflectionContext(PAIR, offers=offers)
+        made = world.reflected(networking.SERVICE_REFLECTION, context)
         made.reporter = before.reporter if before else made.reporter
         return made
 
-    await home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
+    await world.home.create(keys.SERVICE, factories.service("foo", type="NodePort"))
     closed = reflection(AllowedReflection())
     for _ in range(3):
         await closed.reconcile(HERE)
-    assert told == [("Normal", keys.REFLECTED_IN_PART)]
+    assert world.reasons() == [("Normal", keys.REFLECTED_IN_PART)]
 
     await reflection(AllowedReflection(OUTWARD), closed).reconcile(HERE)
 
-    assert told[1:] == [("Normal", "SuccessfulReflection")]
+    assert world.reasons()[1:] == [("Normal", "SuccessfulReflection")]
 
 
 async def test_what_a_provider_offers_is_followed_as_its_policy_changes() -> None:

@@ -9,15 +9,12 @@ from apis.reflection import custom as custom_row
 from apis.reflectionpolicy import MetadataFilter, NotReflected
 from kube import errors
 from kube.breaker import HOLD_S, Breaker
-from kube.cache import CachedCluster
 from kube.controller import TerminalError
 from reflector.kinds import configuration
 from reflector.kinds.contract import ReflectionContext, RemoteObjectOptions
 from reflector.reflection import (
     ABSENT_RETRY_S,
     REFUSED_RETRY_S,
-    Reflection,
-    ReflectionClients,
     ReflectionReporter,
 )
 from tests import factories
@@ -361,10 +358,8 @@ async def test_a_twin_that_a_provider_fixed_is_kept_and_told(world: World) -> No
 async def test_what_comes_home_and_is_refused_is_told_and_its_end_too(
     world: World, error: errors.KubeError, again_s: float | None
 ) -> None:
-    ends = ReflectionClients(CachedCluster(world.home), CachedCluster(world.foreign), world.tell)
-    reflection = Reflection(
-        configuration.custom_resource(custom_row(WIDGET)), ReflectionContext(PAIR), ends
-    )
+    forge = configuration.custom_resource(custom_row(WIDGET))
+    reflection = world.reflected(forge, ReflectionContext(PAIR))
     await world.home.create(WIDGET, named(WIDGET, HERE, spec={"a": 1}))
     await reflection.reconcile(HERE)
     await world.foreign.patch_status(WIDGET, THERE, {"replicas": 1})
