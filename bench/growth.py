@@ -3,8 +3,9 @@
 Each row runs a controller of ours in a process of its own, on a cluster in memory: first until it
 is calm, then while something changes. Printed are the looks at keys and the longest of them, and
 the longest time in which nothing else had a turn, both in CPU time, since others may use this
-machine; and by how much memory grew, objects of the cluster included. ``--part 10`` takes a tenth
-of each size. It runs in any checkout with this file, so that two commits can be compared.
+machine; the calls of the API; and by how much memory grew, objects of the cluster included.
+``--part 10`` takes a tenth of each size. It runs in any checkout with this file, so that two
+commits can be compared.
 """
 
 import argparse
@@ -178,10 +179,12 @@ async def run(
             await calm(seen)
         print(f"{name}\n  start   {seen}, +{pss_mib() - began:.0f} MiB", flush=True)
         for what, change in changes.items():
+            before = cluster.requests.total()
             async with measured() as seen:
                 await change()
                 await calm(seen)
-            print(f"  {what:7} {seen}", flush=True)
+            calls = cluster.requests.total() - before
+            print(f"  {what:7} {seen}, {calls} API calls", flush=True)
 
 
 def pss_mib() -> float:

@@ -14,7 +14,7 @@ from apis.objects import Key, Kind, Object, named
 from apis.providerpolicy import GrantDefaults
 from apis.resources import Resources
 from controllers import watches
-from controllers.granting.grants.reconciler import ALL, GrantsReconciler, everything
+from controllers.granting.grants.reconciler import ALL, FREE, GrantsReconciler, everything
 from kube import client, errors
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
@@ -381,6 +381,26 @@ async def test_a_percentage_that_is_changed_holds_at_once(granter: Provider) -> 
     await granter.policy(other, sharing={"percentage": 10, "resources": {"memory": 20}})
     await granter.settle()
     assert (await granter.granted(key)) == {"cpu": "10", "memory": "20Gi"}
+
+
+async def test_pods_that_leave_as_much_free_ask_the_server_nothing(tick: Tick) -> None:
+    cluster = FakeCluster()
+    granter = Provider(cluster, "x", tick)
+    await granter.add_tenant()
+    key = await granter.ask(class_="shared")
+    await granter.settle()
+    before = cluster.requests.copy()
+
+    await granter.loop.reconcile(FREE)
+    assert cluster.requests == before
+
+    granter.free = resources.parse_resources({"cpu": "50", "memory": "100Gi"})
+    cluster.fail("patch*", errors.BusyError("away"), times=1)
+    with pytest.raises(errors.BusyError):
+        await granter.loop.reconcile(FREE)
+    for _ in range(3):
+        await granter.loop.reconcile(FREE)
+    assert (await granter.granted(key))["cpu"] == "45"
 
 
 async def test_what_rounding_takes_is_in_condition_and_event(granter: Provider) -> None:

@@ -51,6 +51,12 @@ from kube.process import Runnable
 
 ALL: Final = Key("", "grants")
 """The one key: what one slice gets depends on all others."""
+FREE: Final = Key("", "free")
+"""Its second name, where only pods or nodes changed: no look where as much is free as before.
+
+A look reads live what it decides on: a list that is behind does not show what a leader before us,
+or a write without an answer, granted last (docs/decisions/0011-ledgers-of-grants.md).
+"""
 NOT_YET_S: Final = 0.2
 
 _REFUSED: Final = (ConflictError, ForbiddenError, InvalidError, NotFoundError, TerminalError)
@@ -71,8 +77,10 @@ class _GrantState:
     cordons: Mapping[Key, SliceCordon]
     failures: Sequence[Exception]
     """What could not be written of single slices, which holds up no other."""
-    pooled: Collection[str]
-    """The resources of which class ``shared`` has something to give."""
+    users: frozenset[str]
+    """Those of the slices of class ``shared``."""
+    free: Resources
+    """What class ``shared`` has to give."""
 
     @property
     def needs_ledger(self) -> bool:
@@ -93,6 +101,8 @@ class GrantsReconciler(Controller):
         """Whether what is free counts: some slice is a part of it."""
         self.free: Callable[[frozenset[str]], Resources | None] = lambda _: None
         """What is free, the pods of these users not counted; None while it is not known yet."""
+        self._divided: tuple[frozenset[str], Resources] | None = None
+        """For whose slices how much was divided, where nothing of it is left to do."""
 
     def watches(self) -> Sequence[WatchSource[Any]]:
         return (
@@ -111,15 +121,16 @@ class GrantsReconciler(Controller):
 
         def on_change() -> None:
             if self.is_shared:
-                runner.enqueue(ALL, SETTLE_S)
+                runner.enqueue(FREE, SETTLE_S)
             room.enqueue(EVERY, LARGEST_POD_S)
 
         capacity.subscribe(on_change)
         return [runner, room, capacity]
 
     async def reconcile(self, key: Key) -> float | None:
-        if key != ALL:
+        if key not in {ALL, FREE} or (key == FREE and self._is_divided()):
             return None
+        self._divided = None
         policy = await self.live.get_live(keys.PROVIDER_POLICY, POLICY)
         try:
             look = await self._look(policy)
@@ -129,11 +140,17 @@ class GrantsReconciler(Controller):
         if look is None:
             return NOT_YET_S
         await self._grant(policy, look)
-        return None if all(share.is_final for share in look.shares.values()) else NOT_YET_S
+        if not all(share.is_final for share in look.shares.values()):
+            return NOT_YET_S
+        self._divided = look.users, look.free
+        return None
+
+    def _is_divided(self) -> bool:
+        return self._divided is not None and self.free(self._divided[0]) == self._divided[1]
 
     async def _grant(self, policy: Object | None, look: _GrantState) -> None:
         failures = [*look.failures, *await self._close(look)]  # what protects goes first
-        entries = grants.entries(look.claims, look.shares, look.pooled)
+        entries = grants.entries(look.claims, look.shares, look.free.keys())
         unbooked = await self._ledgers.book(
             policy, look.seen.tenants, entries if look.needs_ledger else None, look.cordons
         )
@@ -162,7 +179,8 @@ class GrantsReconciler(Controller):
         are_so = {key: obj for key, obj in marked.items() if key not in failures}
         kept = grants.current_cordons(known, are_so, seen.tenants)
         ours = {one.claim.key: one for one in found}
-        return _GrantState(seen, ours, shares, claims, kept, tuple(failures.values()), free.keys())
+        failed = tuple(failures.values())
+        return _GrantState(seen, ours, shares, claims, kept, failed, users, free)
 
     async def _marked(
         self, found: Mapping[Key, Object], known: Mapping[Key, SliceCordon]
@@ -333,7 +351,7 @@ _VERSIONS: Final = frozenset({"resourceVersion", "managedFields"})
 BACK_OFF_S: Final = 10.0
 """So soon all are looked at again, where one slice cannot be written for ever."""
 SETTLE_S: Final = 0.5
-"""Changes of local pods are looked at together: each look reads all slices and Quotas."""
+"""Changes of local pods are looked at together."""
 
 
 def everything(change: Change[Object]) -> Iterable[Key]:
