@@ -245,7 +245,8 @@ async def namespaces(part: int) -> None:
         entries[pool][name] = f"{name}-milan"
     for pool, peer in enumerate(PEERS):
         home = naming.tenant_namespace(peer)
-        await cluster.create(keys.NAMESPACE, support.tenant_namespace(home, peer))
+        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer}
+        await cluster.create(keys.NAMESPACE, factories.namespace(home, **labels))
         wanted = support.local_map(home, peer, **entries[pool])
         await cluster.create(keys.NAMESPACE_MAP, wanted)
         node = support.virtual_node(home, peer, peer, labels={"pool": str(pool)})

@@ -60,6 +60,11 @@ def namespace(name: str, **labels: str) -> Object:
     return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
 
 
+def tenant_namespace(name: str, peer: str) -> Object:
+    """Return a Namespace of what concerns the cluster ``peer``."""
+    return namespace(name, **{keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer})
+
+
 def offloading(namespace: str, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     """Return a NamespaceOffloading."""
     key = Key(namespace, keys.OFFLOADING_NAME)

@@ -157,8 +157,7 @@ async def set_up_peer(cluster: Cluster, unique: str, kubeconfig: Path) -> tuple[
     """Set up both tenant namespaces and the identity; return local and remote namespace."""
     rome, milan = f"rome-{unique}", f"milan-{unique}"
     for remote in (rome, milan):
-        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: remote}
-        tenant = factories.namespace(naming.tenant_namespace(remote), **labels)
+        tenant = factories.tenant_namespace(naming.tenant_namespace(remote), remote)
         await cluster.create(keys.NAMESPACE, tenant)
     local, remote = naming.tenant_namespace(milan), naming.tenant_namespace(rome)
     data = {"kubeconfig": base64.b64encode(inline(kubeconfig)).decode()}

@@ -9,6 +9,7 @@ from apis import keys
 from apis.objects import Key, Object
 from controllers.offloading.namespaceoffloading.reconciler import NamespaceOffloadingReconciler
 from kube.cluster import Selection
+from tests import factories
 from tests.controllers.support import (
     NOW,
     Ledger,
@@ -19,7 +20,6 @@ from tests.controllers.support import (
     local_map,
     manager_of,
     settle,
-    tenant_namespace,
     there,
     virtual_node,
 )
@@ -85,7 +85,7 @@ class Rome:
 
     async def peer(self, cluster_id: str, **spec: object) -> None:
         home = self.home(cluster_id)
-        await self.cluster.create(keys.NAMESPACE, tenant_namespace(home, cluster_id))
+        await self.cluster.create(keys.NAMESPACE, factories.tenant_namespace(home, cluster_id))
         node = virtual_node(home, f"{cluster_id}-{self.namespace}", cluster_id, **spec)
         await self.cluster.create(keys.VIRTUAL_NODE, node)
         await self.cluster.create(keys.NAMESPACE_MAP, local_map(home, cluster_id))

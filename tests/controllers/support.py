@@ -161,12 +161,6 @@ async def ensure_namespace(cluster: Cluster, name: str) -> None:
         return
 
 
-def tenant_namespace(name: str, peer: str) -> Object:
-    """Return a namespace of what concerns the cluster ``peer``."""
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer}
-    return named(keys.NAMESPACE, Key("", name), metadata={"labels": labels})
-
-
 def defaulted(namespace: str, **spec: Any) -> Object:
     """Return the NamespaceOffloading of a namespace, with the defaults that its CRD fills in."""
     defaults = {

@@ -35,8 +35,7 @@ HOME, AWAY = naming.tenant_namespace(PROVIDER), naming.tenant_namespace(CONSUMER
 async def server(own_plane: Plane) -> AsyncIterator[ClusterClient]:
     async with client.connect(own_plane.kubeconfig, user_agent="pyliqo-tests") as real:
         for space, peer in ((HOME, PROVIDER), (AWAY, CONSUMER)):
-            labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer}
-            await real.create(keys.NAMESPACE, factories.namespace(space, **labels))
+            await real.create(keys.NAMESPACE, factories.tenant_namespace(space, peer))
         yield real
 
 

@@ -75,9 +75,7 @@ class Peer:
 async def peer(cluster: Cluster, namespace: str) -> Peer:
     """Return a peer with a tenant namespace of this test's own."""
     made = Peer(cluster, f"milan{namespace[-4:]}")
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: made.name}
-    where = Key("", made.namespace)
-    await cluster.create(keys.NAMESPACE, named(keys.NAMESPACE, where, metadata={"labels": labels}))
+    await cluster.create(keys.NAMESPACE, factories.tenant_namespace(made.namespace, made.name))
     return made
 
 

@@ -54,9 +54,7 @@ class Rome:
         self.now = NOW
 
     async def prepare(self) -> "Rome":
-        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
-        space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
-        await self.fake.create(keys.NAMESPACE, space)
+        await self.fake.create(keys.NAMESPACE, factories.tenant_namespace(SPACE, "milan"))
         return self
 
     def nonces(self) -> NonceReconciler:

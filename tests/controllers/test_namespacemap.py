@@ -98,8 +98,7 @@ class Milan:
 
 async def tenant_of(cluster: Cluster, unique: str) -> Milan:
     tenant = f"liqo-tenant-{unique}"
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: unique}
-    await cluster.create(keys.NAMESPACE, factories.namespace(tenant, **labels))
+    await cluster.create(keys.NAMESPACE, factories.tenant_namespace(tenant, unique))
     return Milan(Ledger(cluster), tenant, unique)
 
 

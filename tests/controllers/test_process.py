@@ -88,8 +88,7 @@ async def test_what_was_replicated_can_be_deleted_after_the_identity_is_gone(
     """Somebody deletes a tenant namespace by hand: the kubeconfig goes before the replicas do."""
     peer_ = f"milan-{namespace}"
     space = naming.tenant_namespace(peer_)
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: peer_}
-    await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+    await cluster.create(keys.NAMESPACE, factories.tenant_namespace(space, peer_))
     metadata = {"labels": ownership.original(peer_), "finalizers": [keys.REPLICATION_FINALIZER]}
     key = Key(space, "renewed")
     await cluster.create(keys.RENEW, named(keys.RENEW, key, metadata=metadata, spec={}))

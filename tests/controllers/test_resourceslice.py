@@ -71,8 +71,9 @@ class Consumer:
 @pytest.fixture
 async def consumer(cluster: Cluster, namespace: str) -> Consumer:
     made = Consumer(cluster, namespace)
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: made.milan}
-    await cluster.create(keys.NAMESPACE, factories.namespace(made.where.namespace, **labels))
+    await cluster.create(
+        keys.NAMESPACE, factories.tenant_namespace(made.where.namespace, made.milan)
+    )
     return made
 
 
@@ -289,8 +290,9 @@ async def test_a_virtual_node_that_admission_refuses_is_told_of_on_the_slice(
 ) -> None:
     fake = FakeCluster()
     consumer = Consumer(fake, namespace)
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: consumer.milan}
-    await fake.create(keys.NAMESPACE, factories.namespace(consumer.where.namespace, **labels))
+    await fake.create(
+        keys.NAMESPACE, factories.tenant_namespace(consumer.where.namespace, consumer.milan)
+    )
     await consumer.ask(annotations={keys.CREATE_VIRTUAL_NODE: "true"})
     await consumer.settle()
     await consumer.sign_in()
@@ -479,9 +481,8 @@ class SliceProvider:
         self.loop = ReplicaReconciler(manager)
 
     async def prepare(self, *, is_let_in: bool = True, **spec: Any) -> None:
-        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
         await self.cluster.create(
-            keys.NAMESPACE, factories.namespace(self.where.namespace, **labels)
+            keys.NAMESPACE, factories.tenant_namespace(self.where.namespace, "rome")
         )
         public = base64.b64encode(pki.public_key(KEY)).decode()
         body = {"clusterID": "rome", "publicKey": public, **spec}

@@ -66,9 +66,7 @@ class Milan:
         self.reconciler = TenantReconciler(manager)
 
     async def prepare(self, nonce: str = TEXT) -> None:
-        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
-        space = named(keys.NAMESPACE, Key("", SPACE), metadata={"labels": labels})
-        await self.fake.create(keys.NAMESPACE, space)
+        await self.fake.create(keys.NAMESPACE, factories.tenant_namespace(SPACE, "rome"))
         await self.put_nonce(nonce)
 
     async def put_nonce(self, nonce: str) -> None:

@@ -97,8 +97,7 @@ class World:
         """Peer with another cluster, and take that back."""
         remote = f"peer-{number}"
         space = naming.tenant_namespace(remote)
-        labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: remote}
-        await self.cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+        await self.cluster.create(keys.NAMESPACE, factories.tenant_namespace(space, remote))
         data = {"kubeconfig": base64.b64encode(inline(self.other)).decode()}
         secret = factories.secret(space, f"kubeconfig-controlplane-{remote}", **data)
         await self.cluster.create(keys.SECRET, secret)

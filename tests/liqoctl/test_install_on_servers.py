@@ -386,8 +386,7 @@ def rights_of_an_older_version_last_until_the_new_one_runs(empty: Plane) -> None
     kubectl, role = Kubectl(empty.kubeconfig), ("clusterrole", keys.CONTROLLER_MANAGER)
     old = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
     rules = kubectl.get(*role)["rules"]
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
-    space = factories.namespace("liqo-tenant-milan", **labels)
+    space = factories.tenant_namespace("liqo-tenant-milan", "milan")
     patch = json.dumps([{"op": "add", "path": "/rules/-", "value": old}])
     kubectl.run("patch", *role, "--type=json", "-p", patch)
     kubectl.apply([space])

@@ -408,10 +408,9 @@ def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
     nowhere = server.liqoctl("create", "resourceslice", "lamp", *flags, "--timeout", "1s")
     assert "no tenant namespace for lodi" in nowhere.stderr
     space = "liqo-tenant-lodi"
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "lodi"}
 
     async def prepare(cluster: ClusterClient) -> None:
-        await cluster.create(keys.NAMESPACE, factories.namespace(space, **labels))
+        await cluster.create(keys.NAMESPACE, factories.tenant_namespace(space, "lodi"))
 
     server.do(prepare)
     waited = server.liqoctl("create", "rs", "lamp", *flags, "--timeout", "10s")

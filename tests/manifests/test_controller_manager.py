@@ -67,9 +67,8 @@ def spaces(admin: Kubectl) -> Iterator[Spaces]:
 
 def of_tenant(namespace: str) -> Object:
     """Return what the controller manager gives to itself in a tenant namespace."""
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "rome"}
     account_ = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
-    return forge.binding(factories.namespace(namespace, **labels), account_)
+    return forge.binding(factories.tenant_namespace(namespace, "rome"), account_)
 
 
 def create(admin: Kubectl, obj: Object) -> str:

@@ -105,8 +105,7 @@ async def inject(admin: Kubectl) -> None:
 def installed_virtual_node(admin: Kubectl) -> VirtualNode:
     """Make the tenant namespace, the offloaded namespace and the rights of a virtual node."""
     node = VirtualNode(NODE, TENANT, "milan", kubeconfig_secret="to-milan")  # noqa: S106  # a name
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
-    tenant = objects.named(keys.NAMESPACE, Key("", TENANT), metadata={"labels": labels})
+    tenant = factories.tenant_namespace(TENANT, "milan")
     account = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
     offloaded = objects.named(keys.NAMESPACE, Key("", "offloaded"))
     admin.apply([tenant, tenantrights.binding(tenant, account), offloaded])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from apis import keys, naming
-from apis.objects import Key, named
+from apis import naming
+from tests import factories
 from tests.peering import world
 from tests.peering.typed import type_in, typed_blocks
 from tests.peering.world import SPACE, World
@@ -46,8 +46,7 @@ def test_a_slice_gets_nothing_before_its_cluster_is_authenticated_and_its_amount
     both: World, tmp_path: Path, name: str, authenticate: Callable[[World, Path], None]
 ) -> None:
     rome, milan = both["rome"].kubectl, both["milan"]
-    labels = {keys.TENANT_NAMESPACE: "true", keys.REMOTE_CLUSTER_ID: "milan"}
-    rome.apply([named(keys.NAMESPACE, Key("", HERE), metadata={"labels": labels})])
+    rome.apply([factories.tenant_namespace(HERE, "milan")])
     secret = ("secret", naming.kubeconfig_secret(naming.resourceslice_identity(name)), "-n", HERE)
     create = ("create", "resourceslice", name, "--remote-cluster-id=milan", "--no-virtual-node")
 
