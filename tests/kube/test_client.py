@@ -577,17 +577,21 @@ async def test_whoever_did_not_see_an_outage_asks_a_restored_server_for_its_vers
 async def test_a_watch_that_was_silent_is_opened_again_with_a_question(
     stub: Stub, cluster: ClusterClient
 ) -> None:
+    opened = asyncio.Event()
+
     async def silent(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
+        opened.set()
         await asyncio.sleep(3600)
         return response
 
     following = Selection(keys.CONFIG_MAP, Object, "ns")
     stub.answers = [silent, empty_list("5")]
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await anext(cluster.watch(following, "10"))
+    watching = asyncio.ensure_future(anext(cluster.watch(following, "10")))
+    await opened.wait()
+    watching.cancel()
+    await asyncio.wait([watching])
 
     with pytest.raises(errors.KubeError, match="the server is at version 5, behind 10"):
         await anext(cluster.watch(following, "10"))
