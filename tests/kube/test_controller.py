@@ -260,7 +260,7 @@ async def test_other_credentials_wake_all_that_are_held() -> None:
     runner = Runner("woken", recording, [], queue=queue)
     for key in (A, B):
         for _ in range(30):
-            queue.hold(key)
+            queue.hold(key, at_least_s=3600)
     async with running(runner.run()):
         runner.enqueue(A)
         runner.enqueue(B)
