@@ -31,7 +31,7 @@ test-full: .venv/ready  ## All tests at full size, for many hours: before a rele
 	PYLIQO_FULL=1 $(MAKE) --no-print-directory test BOUNDED=
 
 # What does not end is interrupted, and shows what failed and where it was.
-BOUNDED := timeout --signal=INT --kill-after=120 4200
+BOUNDED := timeout --signal=INT --kill-after=120 4800
 test-others: .venv/ready  # fast ones, and those on API servers
 	$(BOUNDED) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not journey" --durations=25 --shown=.shown/others.json
 

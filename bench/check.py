@@ -15,18 +15,28 @@ import math
 import secrets
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import Final, TypeVar
 
 from apis import keys, naming
-from apis.objects import Key, Kind, named
+from apis.objects import Key, Kind, Object, named
 from bench import counters, load, waiting
 from kube import client
 from kube.client import ClusterClient
 from kube.cluster import Selection
+from reflector.kinds.events import PROMPT
 from sandbox import audit, images, pair
 
 T = TypeVar("T")
@@ -36,6 +46,8 @@ ITEMS: Final = 20
 PODS: Final = ITEMS
 CONFIG_MAPS: Final = ITEMS
 EVENTS: Final = "Events of all phases"
+SOON_S: Final = PROMPT.total_seconds() / 2
+"""Events of a pod's start wait for twice that, and then say nothing more than its status."""
 _READS_MORE: Final = 0.25
 _LOOK_S: Final = 0.1
 _CALM_S: Final = 2.0
@@ -53,6 +65,8 @@ class Scene:
     logs: Sequence[audit.Log]
     namespace: str
     image: str
+    late: set[str] = field(default_factory=set)
+    """Pods that were not Ready soon: their Events tell why, and depend on the machine."""
 
     @property
     def twin(self) -> str:
@@ -116,8 +130,24 @@ def _kept(counts: Counts, before: Counts) -> dict[str, int]:
     return {what: limit for what, limit in before.items() if limit >= counts.get(what, 0)}
 
 
-def counts(calls: Iterable[audit.Call], namespaces: Iterable[str]) -> dict[str, int]:
-    """Return the calls of our processes in ``namespaces``, watches not counted; pure."""
+def ready_s(pod: Object) -> float | None:
+    """Return after how many seconds the pod was Ready, None if it is not; pure."""
+    status = pod.get("status", {})
+    conditions: list[Object] = status.get("conditions", [])
+    ready = next((one for one in conditions if one["type"] == "Ready"), {})
+    if ready.get("status") != "True":
+        return None
+    since, began = ready["lastTransitionTime"], status["startTime"]
+    return (datetime.fromisoformat(since) - datetime.fromisoformat(began)).total_seconds()
+
+
+def counts(
+    calls: Iterable[audit.Call], namespaces: Iterable[str], late: Collection[str] = ()
+) -> dict[str, int]:
+    """Return the calls of our processes in ``namespaces``; pure.
+
+    Watches are not counted, nor Events of pods that were ``late``.
+    """
     places = frozenset(namespaces)
     found = Counter(
         f"{counters.agent(call.agent)} {call.verb} {call.resource}"
@@ -126,6 +156,7 @@ def counts(calls: Iterable[audit.Call], namespaces: Iterable[str]) -> dict[str, 
         and call.namespace in places
         and call.verb != "watch"
         and call.resource not in _IGNORED
+        and not (call.resource == "events" and call.name.split(".")[0] in late)
     )
     return dict(sorted(found.items()))
 
@@ -172,7 +203,7 @@ async def _phase(scene: Scene, run: Callable[[Scene], Awaitable[None]]) -> dict[
         log.read()
     await run(scene)
     calls = await _until_calm(scene)
-    return counts(calls, (scene.namespace, scene.twin))
+    return counts(calls, (scene.namespace, scene.twin), scene.late)
 
 
 async def _until_calm(scene: Scene) -> list[audit.Call]:
@@ -203,6 +234,8 @@ async def _pods(scene: Scene) -> None:
         lambda: scene.rome.get_live(keys.DEPLOYMENT, Key(scene.namespace, "web")),
         lambda found: (found or {}).get("status", {}).get("readyReplicas") == PODS,
     )
+    pods = (await scene.rome.list(Selection(keys.POD, dict, scene.namespace))).items
+    scene.late.update(key.name for key, pod in pods.items() if (ready_s(pod) or 0) > SOON_S)
 
 
 async def _no_pods(scene: Scene) -> None:

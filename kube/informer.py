@@ -36,8 +36,9 @@ BACKOFF_S: Final = 0.8
 MAX_BACKOFF_S: Final = 30.0
 SILENT_S: Final = 90.0
 """A watch that told nothing for so long is opened again: servers send a bookmark every minute."""
-MUTE_S: Final = 300.0
-"""The same where no bookmark ever came: a server sends none of what has never changed."""
+MUTE_S: Final = 630.0
+"""The same where no bookmark ever came: a server sends none of what has never changed. A server
+that lives ends each watch sooner (``client.WATCH_S``), and is not asked for its version then."""
 AWAY_S: Final = 2.0
 """The longest pause while a server is away: it may be back at any moment, and the client, which
 looks for that, lets no request through before (``kube.reachability``)."""

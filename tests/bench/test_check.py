@@ -19,9 +19,11 @@ from sandbox.audit import Call
 PHASE = "20 pods up to Running"
 
 
-def call(verb: str = "patch", resource: str = "pods/status", namespace: str = "demo") -> Call:
+def call(
+    verb: str = "patch", resource: str = "pods/status", namespace: str = "demo", name: str = "web"
+) -> Call:
     agent = "pyliqo-kubelet/0.1.0"
-    return Call(agent, "somebody", verb, resource, namespace, "web", 200, dry_run=False)
+    return Call(agent, "somebody", verb, resource, namespace, name, 200, dry_run=False)
 
 
 def test_what_grew_is_named_with_agent_verb_and_resource() -> None:
@@ -63,6 +65,12 @@ def test_only_our_calls_in_the_scene_count_and_watches_do_not() -> None:
     calls = [call(), call(verb="watch"), call(namespace="elsewhere"), call(resource="leases")]
 
     assert check.counts(calls, ["demo"]) == {"pyliqo-kubelet patch pods/status": 1}
+
+
+def test_events_of_a_pod_that_a_busy_machine_started_late_do_not_count() -> None:
+    calls = [call(resource="events", name=f"{pod}.18ab.0f") for pod in ("web-1", "web-11")]
+
+    assert check.counts(calls, ["demo"], {"web-1"}) == {"pyliqo-kubelet patch events": 1}
 
 
 def test_a_write_is_allowed_in_whole_calls_for_each_object() -> None:

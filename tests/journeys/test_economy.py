@@ -10,10 +10,10 @@ import pytest
 
 from apis import keys, naming
 from apis.objects import Key, Object
+from bench.check import SOON_S, ready_s
 from controllers import objectquotas
 from kube import clock
 from kube.dynamicinformer import SETTLED_S
-from reflector.kinds.events import PROMPT
 from sandbox import audit
 from tests.journeys import world
 
@@ -22,8 +22,6 @@ pytestmark = pytest.mark.journey
 PODS = 20
 """At most, until ``ENOUGH`` of them were Ready soon."""
 ENOUGH = 5
-SOON_S = PROMPT.total_seconds() / 2
-"""Events of a pod's start wait for twice that, and then say nothing more than its status."""
 WRITES_A_POD = 5
 CALM = 2
 NOT_FOUND = 404
@@ -66,17 +64,6 @@ def is_renewal(call: audit.Call) -> bool:
 
 def is_of_a_pod(call: audit.Call) -> bool:
     return call.is_ours and call.is_write and call.name.startswith("web-")
-
-
-def ready_s(pod: Object) -> float | None:
-    """Return after how many seconds the pod was Ready, None if it is not."""
-    status = pod.get("status", {})
-    conditions: list[Object] = status.get("conditions", [])
-    ready = next((one for one in conditions if one["type"] == "Ready"), {})
-    if ready.get("status") != "True":
-        return None
-    since, began = ready["lastTransitionTime"], status["startTime"]
-    return (datetime.fromisoformat(since) - datetime.fromisoformat(began)).total_seconds()
 
 
 def changes(calls: Iterable[audit.Call]) -> list[audit.Call]:

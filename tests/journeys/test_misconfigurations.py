@@ -28,6 +28,8 @@ pytestmark = pytest.mark.journey
 
 PATIENCE_S: Final = 120
 AT_ONCE: Final = 6
+UNANSWERED: Final = "failed calling webhook"
+"""What the API server says if the webhook takes too long on a busy machine: users try again."""
 
 
 class Case(NamedTuple):
@@ -221,6 +223,8 @@ async def told(both: world.Pair, kubeconfig: Path, case: Case) -> tuple[str, flo
         async with asyncio.timeout(PATIENCE_S):
             while not _is_told(case, said):
                 await asyncio.sleep(0.1)
+                if UNANSWERED in at_once:
+                    at_once = await _made(kubectl, case, obj)
                 said = at_once + await _said(cluster, case.kind, key)
     seconds = time.monotonic() - began
     await world.remove(cluster, case.kind, key)
