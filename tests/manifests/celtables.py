@@ -1,6 +1,6 @@
 """``python3 -m tests.manifests.celtables``: write what a consumer may say into policies.
 
-The variables named here are made of ``apis.allowlist``, ``apis.podvolumes``, ``apis.allowlist`` and
+The variables and conditions named here are made of ``apis.allowlist``, ``apis.podvolumes`` and
 ``policytable``; all other lines of the policies are written by hand.
 """
 
@@ -131,7 +131,30 @@ def _marks() -> dict[str, Iterable[str]]:
     kept = f"!(one in variables.hadLabels && variables.hadLabels[one] == {said})"
     ours = f"(variables.isTwin ? one in variables.marks : {_OURS})"
     notes = _saying(allowlist.REPLICA_ANNOTATIONS, AllowedValue.ANYTHING)
+    others = [name for name in names if name != keys.ORIGIN]
+    origin = f"object.metadata.labels['{keys.ORIGIN}']"
     return {
+        "is-a-consumers-and-no-plain-shadow-pod": _lines(
+            "!request.userInfo.?groups.orValue([]).exists(one,",
+            "one in ['system:masters', 'system:serviceaccounts']) &&",
+            "!(request.resource.resource == 'shadowpods' &&",
+            f"object.metadata.?labels.orValue({{}}).size() <= {policytable.MOST_LABELS} &&",
+            f"object.metadata.?annotations.orValue({{}}).size() <= {policytable.MOST_NOTES} &&",
+            "(request.operation == 'CREATE' ?",
+            f"'{keys.ORIGIN}' in object.metadata.?labels.orValue({{}}) && {origin} != 'liqo.io' &&",
+            "request.userInfo.?groups.orValue([]).all(one,",
+            f"one == 'system:authenticated' || one == {origin}) &&",
+            _list(others),
+            ".all(one, !(one in object.metadata.labels)) &&",
+            "object.metadata.?finalizers.orValue([]).size() == 0 &&",
+            "object.metadata.?ownerReferences.orValue([]).size() == 0 :",
+            _list(names),
+            ".all(one, object.metadata.?labels[?one] == oldObject.metadata.?labels[?one]) &&",
+            *(
+                f"object.metadata.?{one}.orValue([]) == oldObject.metadata.?{one}.orValue([]){end}"
+                for one, end in (("finalizers", " &&"), ("ownerReferences", "))"))
+            ),
+        ),
         "isHuge": (
             (
                 f"variables.labels.size() > {policytable.MOST_NOTES} || "

@@ -3,6 +3,7 @@
 Source: docs/parity.md SEC-A7, SEC-A20.
 """
 
+import copy
 import json
 import time
 from typing import Any, Final, NamedTuple
@@ -363,6 +364,44 @@ def test_what_a_virtual_kubelet_and_a_reflector_send_passes(milan: Kubectl) -> N
     for obj in (shadow, networking.shadow_endpoint_slice(local, ReflectionContext(pair))):
         assert obj["metadata"]["labels"]["app"] == "web"
         assert refused_mark(milan, obj, *KUBELET) == ""
+
+
+def refusing() -> list[Object]:
+    """Return the policy as one that refuses all that it looks at of what has a label of its own."""
+    policy, binding = (
+        copy.deepcopy(documents.named(kind, POLICY))
+        for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    )
+    for obj in (policy, binding):
+        obj["metadata"]["name"] = "looks"
+    binding["spec"]["policyName"] = "looks"
+    del policy["spec"]["variables"]
+    policy["spec"]["validations"] = [{"expression": "false", "message": "looked at"}]
+    policy["spec"]["matchConstraints"]["objectSelector"] = {"matchLabels": {"seen": "all"}}
+    return [policy, binding]
+
+
+@pytest.mark.cluster
+def test_a_shadow_pod_as_virtual_kubelets_send_it_ends_in_the_condition(milan: Kubectl) -> None:
+    """Which is a quarter of what the policy costs otherwise, for each pod."""
+    pair = MappedNamespace("rome", "milan", "shop", TWIN)
+    seen = {"uid": "1", "labels": {"seen": "all"}}
+    local = factories.pod("shop", "seen", metadata=seen)
+    shadow = shadowpod.shadow(local, pair, Options("milan", OffloadingPatch()), "milan-x")
+    other = made(keys.SHADOW_ENDPOINT_SLICE, labels={"seen": "all"})
+    milan.run("create", "-f", "-", *KUBELET, stdin=json.dumps(shadow))
+    milan.apply(refusing())
+    until = time.monotonic() + PATIENCE_S
+    while "looked at" not in refused_mark(milan, other, *KUBELET):
+        assert time.monotonic() < until, "the policy is not in force"
+
+    fresh = {**shadow, "metadata": {**shadow["metadata"], "name": "fresh"}}
+    marked = made(keys.SHADOW_POD, labels={"seen": "all", keys.ORIGIN_ID: "rome"})
+    ended = {"annotations": {keys.FINISHED: "Succeeded"}}
+    assert refused_mark(milan, fresh, *KUBELET) == ""
+    assert patched(milan, keys.SHADOW_POD, ended, *KUBELET, name="seen") == ""
+    assert "looked at" in refused_mark(milan, marked, *KUBELET)
+    assert "looked at" in refused_mark(milan, fresh, *KUBELET, "--as-group=turin")
 
 
 ROOM: Final = 2**21 - 2**19 - 2**16
