@@ -16,7 +16,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from certs.keypair import Keypair
-from kube import authz, connection, credentials, memory, metrics
+from kube import (
+    authz,
+    connection,
+    credentials,
+    http1,  # noqa: F401  # it frees the authorities that aiohttp reads
+    memory,
+    metrics,
+)
 from kube.authz import Authorizer, NotAuthorizedError, UnauthenticatedError
 
 logger = logging.getLogger(__name__)

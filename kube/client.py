@@ -17,6 +17,7 @@ from apis.objects import Key, Kind, Object, key_of
 from kube import cluster, credentials, errors, reachability, remotecommand, transport, wire
 from kube.cluster import SHARED, Event, Listing, ListQuota, RollbackDetector, Selection
 from kube.credentials import Access
+from kube.http2 import Http2Answer
 from kube.reachability import PingMonitor
 from kube.remotecommand import RemoteCommand
 from kube.transport import Transport
@@ -236,16 +237,31 @@ class ClusterClient:
 
     @contextlib.asynccontextmanager
     async def pulse(self, of: Selection[Any]) -> AsyncIterator[PingMonitor]:
-        """Watch, by a WebSocket, what is there for its pings; anybody who leaves ends it.
+        """Watch what is there for its pings; anybody who leaves ends it.
+
+        They are PINGs of HTTP/2 where the API server itself answers these, else of a WebSocket.
 
         Raises:
             KubeError: the server refused, or the connection was lost.
         """
-        what = f"watch {of.kind.resource} by WebSocket"
+        what = f"watch {of.kind.resource} with pings"
         await self._transport.wait_for_return(what)
         path = wire.collection(of.kind, of.namespace)
         query = {"watch": "1", "timeoutSeconds": _watch_s(), **wire.query(of)}
         identity = self._transport.identity
+        if (await identity.current()).has_pings:
+            async with transport.deadline(transport.CONNECT_S, what):
+                await self.ping()  # tells whether the server speaks HTTP/2
+        if identity.connection.has_pings:
+            async with self._transport.lasting(
+                "watch", of.kind.resource, "GET", path, query=query, idle_s=None, is_watch=True
+            ) as answer:
+                if isinstance(answer, Http2Answer):
+                    asked = identity.connection
+                    yield PingMonitor(
+                        answer.ping, answer.signs_of_life(), lambda: asked is identity.connection
+                    )
+                    return
         async with self._transport.websocket(
             what,
             path,
@@ -255,7 +271,7 @@ class ClusterClient:
             within_s=transport.CONNECT_S,
             **reachability.OPTIONS,
         ) as (socket, connection):
-            yield PingMonitor(socket, lambda: connection is identity.connection)
+            yield PingMonitor(socket.ping, socket, lambda: connection is identity.connection)
 
     async def ping(self) -> str:
         """Ask at ``/livez``; return what the answer says of the time, in its header ``Date``.

@@ -1,34 +1,46 @@
-"""Who we are to an API server, and the sockets to it: counted, and closed when idle."""
+"""Who we are to an API server, and the sockets to it: counted, and closed when idle.
+
+HTTP/2 where the server speaks it, with one connection for calls, one for leases and nodes, and one
+for a hundred of what lasts; else, by a proxy, and for WebSockets HTTP/1.1. Source: decision 0018.
+"""
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import socket
 import ssl
+import sys
 import time
 import weakref
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
+import aiohappyeyeballs
 import yarl
-from aiohttp import connector
 from multidict import CIMultiDict
 
 from apis import texts
-from kube import errors, memory, wire
+from kube import errors, http2, memory, wire
 from kube.credentials import Access
+from kube.http2 import Http2Connection, Http2Pool, Window, Within
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from kube.http1 import Http1Client
 
 CALLS_AT_ONCE: Final = 64
 BUFFER: Final = 2**20
 """Bytes that are read ahead of each answer of the own API server."""
+_MOST_WINDOW: Final = 2**24
+"""The same of a call by HTTP/2, as long as all of it is read: 12 MB take no longer than before."""
+_WATCH_WINDOW: Final = 2**16
+"""Of what lasts, by HTTP/2, where hundreds are open."""
+_OTHER_ADDRESS_S: Final = 0.25
+"""How long one address of a server is waited for before another is tried, too."""
 _CLOSING_S: Final = 1.0
 """How long a server may take to say that it, too, ends a TLS connection."""
-_GOODBYE_S: Final = 1.0
-"""How long the other end of a WebSocket may take to close it, too."""
 _LOOK_S: Final = 0.005
 _KEEP_ALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -37,27 +49,26 @@ _KEEP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _UNREAD_MS: Final = 45_000
 """How long a server may take nothing of a request: none is read late."""
 
-# As it is imported, aiohttp reads all authorities of the machine for who says nothing of TLS: 1 MiB
-# of each daemon. Here everybody says whom to trust; who does not trusts nobody.
-connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
-
-
-_REASON: Final = 100
-"""Characters of what a server or proxy gives as the reason of its status."""
+_CALLS, _FIRST, _LASTING = range(3)
 _IN_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (TimeoutError, "no answer in time"),
-    (aiohttp.ServerDisconnectedError, "it closed the connection without an answer"),
-    (aiohttp.ClientPayloadError, "it closed the connection in the middle of an answer"),
+    (http2.DisconnectedError, "it closed the connection without an answer"),
+    (http2.BrokenOffError, "it closed the connection in the middle of an answer"),
     (ConnectionRefusedError, "nothing listens there (connection refused)"),
     (ConnectionResetError, "it broke off the connection"),
     (BrokenPipeError, "it broke off the connection"),
     (ssl.SSLCertVerificationError, "its certificate is not trusted"),
     (socket.gaierror, "its name leads nowhere"),
 )
+
+
+def failures() -> tuple[type[BaseException], ...]:
+    """Return what a request to a server, or its answer, may raise; aiohttp's if that is used."""
+    aiohttp_ = sys.modules.get("aiohttp")
+    return (TimeoutError, OSError, *([aiohttp_.ClientError] if aiohttp_ else []))
 
 
 def in_words(error: BaseException) -> str:
@@ -72,9 +83,11 @@ def in_words(error: BaseException) -> str:
                 cause.strerror if isinstance(cause, socket.gaierror) else ""
             )
             return f"{words}: {told}" if told else words
-    if isinstance(cause, aiohttp.ClientResponseError):  # its text has the URL, password and all
-        who = "the proxy" if isinstance(cause, aiohttp.ClientHttpProxyError) else "it"
-        return f"{who} answered {cause.status} {cause.message[:_REASON]}".rstrip()
+    if "kube.http1" in sys.modules:
+        from kube import http1  # noqa: PLC0415  # as it is there
+
+        if words := http1.in_words(cause):
+            return words
     number = getattr(cause, "errno", None)
     return (
         os.strerror(number)
@@ -93,25 +106,36 @@ def failure(what: str, error: BaseException) -> errors.KubeError:
 
 
 class Connection:
-    """Requests as one identity: those that end, and those that last (watches, logs)."""
+    """Requests as one identity: calls, those that do not wait for others, what lasts (watches)."""
 
     def __init__(self, access: Access, user_agent: str, *, buffer: int = BUFFER) -> None:
         """``buffer`` bytes of each answer are read ahead, twice as many at most."""
         self.access = access
-        headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
+        self._buffer = buffer
+        self._said = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._of_calls = functools.partial(
-            _session, access, headers, buffer, limit=CALLS_AT_ONCE, made=self._sockets.add
-        )
-        self._calls = self._of_calls()
-        self._under_way: Counter[aiohttp.ClientSession] = Counter()
-        self._closing: set[asyncio.Task[None]] = set()
-        self._lasting = _session(access, headers, buffer, limit=0, made=self._sockets.add)
+        self._headers = {**self._said, "Accept": "*/*"}
+        calls, lasting = Window(16 * buffer, _MOST_WINDOW), min(buffer, _WATCH_WINDOW)
+        self._pools = {
+            _CALLS: Http2Pool(self._dialed, calls),
+            _FIRST: Http2Pool(self._dialed, calls),
+            _LASTING: Http2Pool(self._dialed, Window(lasting, lasting)),
+        }
+        self._is_http2 = access.tls_http2 is not None and not access.proxy
         self._watches: set[wire.HttpAnswer] = set()
+        self._http1: Http1Client | None = None
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_retired = self._is_closed = False
+
+    @property
+    def has_pings(self) -> bool:
+        """Whether HTTP/2's PING asks the API server itself, as far as is known.
+
+        It has seen our certificate, which no proxy that ends TLS can pass on, as it can a token.
+        """
+        return self._is_http2 and not self.access.authorization
 
     @contextlib.asynccontextmanager
     async def request(
@@ -121,69 +145,124 @@ class Connection:
         *,
         is_watch: bool = False,
         is_lasting: bool = False,
+        is_first: bool = False,
         **rest: Any,
     ) -> AsyncIterator[wire.HttpAnswer]:
-        """Send a request; redirects are not followed, and answers not inflated."""
-        session = self._lasting if is_lasting or is_watch else self._calls
-        identity = self._identity(rest)
+        """Send a request; redirects are not followed, and answers not inflated.
+
+        One that ``is_first`` waits for no other behind which it would arrive late.
+        """
+        is_lasting = is_lasting or is_watch
+        pool = self._pools[_LASTING if is_lasting else _FIRST if is_first else _CALLS]
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self._counted())
-            stack.enter_context(self._using(session))
-            answer: wire.HttpAnswer = await stack.enter_async_context(
-                session.request(method, url, allow_redirects=False, **{**rest, **identity})
-            )
+            answer: wire.HttpAnswer | None = await self._by_http2(pool, method, url, **rest)
+            if answer is not None:
+                stack.callback(answer.close)
+            else:
+                rest |= self._identity(rest)
+                within = rest.pop("timeout", None)
+                answer = await stack.enter_async_context(
+                    self._by_http1().request(method, url, within, is_lasting=is_lasting, **rest)
+                )
             if is_watch:
                 stack.enter_context(self._watching(answer))
             yield answer
 
+    async def _by_http2(
+        self, pool: Http2Pool, method: str, url: yarl.URL, **rest: Any
+    ) -> http2.Http2Answer | None:
+        """Return the answer by HTTP/2, None where that is not spoken."""
+        if not self._is_http2:
+            return None
+        head = [
+            (":method", method),
+            (":scheme", url.scheme),
+            (":authority", url.host_port_subcomponent or ""),
+            (":path", url.raw_path_qs),
+        ]
+        body = rest.get("data") or b""
+        headers = self._identity(rest)["headers"]
+        for name, value in self._headers.items():
+            headers.setdefault(name, value)
+        if body:
+            headers["Content-Length"] = str(len(body))
+        head += [(name.lower(), value) for name, value in headers.items()]
+        try:
+            return await pool.request(head, body, rest.get("timeout") or Within())
+        except http2.NotSpokenError:
+            self._is_http2 = False
+            return None
+
+    async def _dialed(self, made: Callable[[], Http2Connection]) -> Http2Connection:
+        loop, url = asyncio.get_running_loop(), yarl.URL(self.access.server)
+        host, port = url.host or "", url.port or 0
+        try:
+            found = socket.getaddrinfo(  # of an address, without a look-up
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )
+        except socket.gaierror:
+            found = await loop.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
+            )
+        opened = await aiohappyeyeballs.start_connection(
+            found, happy_eyeballs_delay=_OTHER_ADDRESS_S, interleave=1, socket_factory=_socket
+        )
+        self._sockets.add(opened)
+        _, connection = await loop.create_connection(
+            made,
+            sock=opened,
+            ssl=self.access.tls_http2,
+            server_hostname=self.access.server_name or host.rstrip("."),
+        )
+        return connection
+
+    def _by_http1(self) -> "Http1Client":
+        if self._is_closed:
+            raise ConnectionError("Connection closed")
+        if self._http1 is None:
+            from kube.http1 import Http1Client  # noqa: PLC0415  # see there
+
+            self._http1 = Http1Client(
+                self.access, self._said, self._buffer, self._opened, at_once=CALLS_AT_ONCE
+            )
+        return self._http1
+
+    def _opened(self, address: Any) -> socket.socket:
+        made = _socket(address)
+        self._sockets.add(made)
+        return made
+
     @contextlib.asynccontextmanager
     async def websocket(
-        self, what: str, url: yarl.URL, *, most: int, within_s: float | None = None, **rest: Any
-    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        self,
+        what: str,
+        url: yarl.URL,
+        *,
+        most: int,
+        within_s: float | None = None,
+        close_s: float = 10.0,
+        **rest: Any,
+    ) -> AsyncIterator["aiohttp.ClientWebSocketResponse"]:
         """Open a WebSocket, within so many seconds; a message of ``most`` bytes or more ends it.
 
         Raises:
             KubeError: the server refused ``what``.
         """
+        rest |= {"max_msg_size": most, **self._identity({})}
         with self._counted():
-            opening = self._lasting.ws_connect(url, max_msg_size=most, **rest, **self._identity({}))
-            try:
-                async with asyncio.timeout(within_s):
-                    opened = await opening
-            except aiohttp.WSServerHandshakeError as error:
-                raise errors.refusal(error.status, {"message": what}) from error
-            try:
+            async with self._by_http1().websocket(
+                what, url, within_s=within_s, close_s=close_s, **rest
+            ) as opened:
                 yield opened
-            finally:
-                # A server that goes on talking would be listened to until it says goodbye.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_GOODBYE_S):
-                        await opened.close()
 
     def start_anew(self) -> None:
         """Let calls open new connections, as those there are may lead nowhere; no watch ends."""
         if not self._is_closed:
-            old, self._calls = self._calls, self._of_calls()
-            self._let_go(old)
-
-    @contextlib.contextmanager
-    def _using(self, session: aiohttp.ClientSession) -> Iterator[None]:
-        self._under_way[session] += 1
-        try:
-            yield
-        finally:
-            self._under_way[session] -= 1
-            self._let_go(session)
-
-    def _let_go(self, session: aiohttp.ClientSession) -> None:
-        """Close ``session`` if another took its place and nothing is under way on it."""
-        if self._under_way[session] > 0:
-            return
-        del self._under_way[session]
-        if session not in {self._calls, self._lasting}:
-            task = asyncio.get_running_loop().create_task(session.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            if self._http1 is not None:
+                self._http1.start_anew()
+            for each in (_CALLS, _FIRST):
+                self._pools[each].let_go()
 
     def _identity(self, rest: dict[str, Any]) -> dict[str, Any]:
         headers = CIMultiDict[str](rest.get("headers") or {})
@@ -229,61 +308,15 @@ class Connection:
     async def close(self) -> None:
         """Close all sockets; return once they are, or the server takes too long to agree."""
         self._is_closed = True
-        # One after another: each is closed also when the one who closes them is cancelled, which
-        # tasks that have not begun yet would not be.
-        async with contextlib.AsyncExitStack() as stack:
-            for session in {self._calls, self._lasting, *self._under_way}:
-                stack.push_async_callback(session.close)
-            if self._closing:
-                await asyncio.wait(self._closing)
+        for pool in self._pools.values():
+            pool.close()
+        if self._http1 is not None:
+            await self._http1.close()
         # A TLS socket left in the middle of a watch closes when the server has answered to that.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_S):
                 while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_S)
-
-
-async def _refuse_redirects(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Let no server send a WebSocket elsewhere: aiohttp has no flag for that, as for requests."""
-    answer = await handler(request)
-    if answer.status in _REDIRECTS and "Upgrade" in request.headers:
-        answer.close()
-        raise aiohttp.WSServerHandshakeError(
-            answer.request_info, answer.history, status=answer.status, message="redirect"
-        )
-    return answer
-
-
-def _session(
-    access: Access,
-    headers: dict[str, str],
-    buffer: int,
-    *,
-    limit: int,
-    made: Callable[[socket.socket], None],
-) -> aiohttp.ClientSession:
-    def opened(address: Any) -> socket.socket:
-        new = _socket(address)
-        made(new)
-        return new
-
-    connector = aiohttp.TCPConnector(
-        limit=limit,
-        ssl=access.tls if access.tls is not None else True,
-        socket_factory=opened,
-        keepalive_timeout=60,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        headers=headers,
-        trust_env=False,  # looking for proxies costs 2.6 times the CPU
-        auto_decompress=False,
-        middlewares=(_refuse_redirects,),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=buffer,
-    )
 
 
 def _socket(address: Any) -> socket.socket:

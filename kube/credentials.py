@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from kube import kubeconfig
@@ -50,6 +50,8 @@ class Access:
     """Of what it was read from: another stamp is a reason to read that again."""
     renew: "Source | None" = field(default=None, repr=False)
     current_stamp: Callable[[], object] | None = field(default=None, repr=False)
+    tls_http2: ssl.SSLContext | None = field(default=None, repr=False)
+    """``tls`` again, which offers HTTP/2, too; None where it is not to be spoken."""
 
     def is_outdated(self) -> bool:
         """Whether the files that it was read from have changed, or what a login gave has ended."""
@@ -202,12 +204,12 @@ def from_kubeconfig(text: bytes) -> Access:
     """
     said = kubeconfig.parse(text)
     try:
-        tls = _context(said.ca, said.certificate, said.key)
+        tls = contexts(said.ca, said.certificate, said.key)
     except (ssl.SSLError, ValueError):
         raise kubeconfig.KubeconfigError("its certificates or key cannot be read") from None
     return Access(
         server=said.server,
-        tls=tls,
+        **tls,
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
         proxy=said.proxy or proxy_for(said.server),
@@ -249,7 +251,7 @@ def _access(said: Kubeconfig, *, renew: Source, stamp: object, files: list[Path]
     secure = said.server.startswith("https:")
     return Access(
         server=said.server.rstrip("/"),
-        tls=_context(said.ca, said.certificate, said.key) if secure else None,
+        **(contexts(said.ca, said.certificate, said.key) if secure else {"tls": None}),
         authorization=f"Bearer {said.token}" if said.token else "",
         server_name=said.server_name,
         proxy=said.proxy,
@@ -280,12 +282,15 @@ def verifying(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def _context(ca: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    context = trusting(ca)
+def contexts(ca: bytes, certificate: bytes = b"", key: bytes = b"") -> dict[str, Any]:
+    """Return an ``Access``'s two contexts; with ``certificate`` it says by it who it is."""
+    made = {"tls": trusting(ca), "tls_http2": trusting(ca)}
+    made["tls_http2"].set_alpn_protocols(["h2", "http/1.1"])
     if certificate:
-        with _as_file(certificate + b"\n" + key) as path:
-            context.load_cert_chain(path)
-    return context
+        for context in made.values():
+            with _as_file(certificate + b"\n" + key) as path:
+                context.load_cert_chain(path)
+    return made
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ Source: docs/parity.md C-33, C-36, C-38.
 import asyncio
 import contextlib
 import gc
+import http
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -23,12 +25,7 @@ from collections.abc import (
 )
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Protocol
-
-from aiohttp.web_protocol import RequestHandler
-from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
-from aiohttp.web_server import Server
+from typing import Any, Final, Protocol, cast
 
 from kube import logs, memory
 from kube.controller import TerminalError
@@ -47,10 +44,12 @@ TLS_UNREAD: Final = 2**14
 
 asyncio's own bound is 256 KiB: hundreds of watches of a peer that says too much would take 100 MiB.
 """
+MOST_HEAD: Final = 2**13
+"""Bytes of the head of a probe."""
+_ASKED: Final = re.compile(rb"([A-Z]{1,20}) (/[!->@-~]{,99})(?:\?[!-~]*)? HTTP/1\.[01]\r\n")
 OK, FAILED = 0, 1
 BEGUN: Final = "begun"
 """What /readyz names between two attempts."""
-_SHUTDOWN_S: Final = 1.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 Check = Callable[[], bool]
@@ -144,37 +143,70 @@ class Process:
     async def serve(self, host: str = "") -> AsyncIterator[None]:
         """Answer /healthz, /livez and /readyz while inside, and nothing else: nobody is asked who.
 
-        aiohttp's server without its framework, which would be 1 MiB more of each daemon.
+        A server of aiohttp would be 7 to 8 MiB more of a daemon that needs it for nothing else.
         """
-        server = Server(self._answer, access_log=None)
-
-        def arrived() -> RequestHandler:
-            memory.has_arrived()
-            if len(server.connections) >= MOST:
-                server.connections[0].force_close()
-            return server()
-
+        open_: dict[asyncio.Transport, None] = {}
         listener = await asyncio.get_running_loop().create_server(
-            arrived, host or None, self._health_port
+            lambda: _Probe(self._answer, open_), host or None, self._health_port
         )
         self.port = listener.sockets[0].getsockname()[1]
         try:
             yield
         finally:
             listener.close()
-            await server.shutdown(_SHUTDOWN_S)
+            for each in list(open_):
+                each.abort()
 
-    async def _answer(self, request: BaseRequest) -> Response:
+    def _answer(self, path: str) -> tuple[int, str]:
         checks = {"/readyz": self.health.not_ready}
         checks |= dict.fromkeys(("/healthz", "/livez"), self.health.not_alive)
-        if request.method not in {"GET", "HEAD"}:
-            return Response(status=405, headers={"Allow": "GET, HEAD"})
-        if request.path not in checks:
-            return Response(status=404, text="there are /healthz, /livez and /readyz\n")
-        names = checks[request.path]()
-        if names:
-            return Response(status=503, text="not: " + ", ".join(names) + "\n")
-        return Response(text="ok\n")
+        if path not in checks:
+            return 404, "there are /healthz, /livez and /readyz\n"
+        names = checks[path]()
+        return (503, "not: " + ", ".join(names) + "\n") if names else (200, "ok\n")
+
+
+class _Probe(asyncio.Protocol):
+    """One connection of who probes, which ends with its answer, as those of kubelets do."""
+
+    def __init__(
+        self, answer: Callable[[str], tuple[int, str]], open_: dict[asyncio.Transport, None]
+    ) -> None:
+        self._answer, self._open, self._head = answer, open_, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        memory.has_arrived()
+        self._transport = cast("asyncio.Transport", transport)
+        if len(self._open) >= MOST:
+            oldest = next(iter(self._open))
+            del self._open[oldest]  # as it is told of its end later, when more have come
+            oldest.abort()
+        self._open[self._transport] = None
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._open.pop(self._transport, None)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._head += data
+        if b"\r\n\r\n" in self._head or len(self._head) > MOST_HEAD:
+            asked = _ASKED.match(self._head)
+            self._say(*([part.decode() for part in asked.groups()] if asked else ("", "")))
+
+    def _say(self, method: str, path: str) -> None:
+        is_read = method in {"GET", "HEAD"}
+        status, text = self._answer(path) if is_read else (405 if method else 400, "")
+        head = [
+            f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+            "Content-Type: text/plain; charset=utf-8",
+            f"Content-Length: {len(text.encode())}",
+            "Connection: close",
+            *(["Allow: GET, HEAD"] if status == 405 else []),  # noqa: PLR2004
+        ]
+        body = text * (method == "GET")
+        self._transport.write("\r\n".join([*head, "", body]).encode())
+        self._transport.close()
 
 
 Main = Callable[[Process], Coroutine[Any, Any, None]]

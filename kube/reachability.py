@@ -8,10 +8,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
-
-import aiohttp
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +132,7 @@ SILENT_TURNS: Final = 7
 SILENT_S: Final = SILENT_TURNS * TURN_S
 OPTIONS: Final[Mapping[str, Any]] = {
     "autoping": False,  # or pongs are not reported
-    "timeout": aiohttp.ClientWSTimeout(ws_close=0.2),
+    "close_s": 0.2,
 }
 """Of the WebSocket; it needs an ``Origin``, too, or an API server refuses."""
 
@@ -143,10 +141,16 @@ class PingMonitor:
     """One watch that is open; what it tells does not count, only that it does."""
 
     def __init__(
-        self, socket: aiohttp.ClientWebSocketResponse, is_current: Callable[[], bool]
+        self,
+        ping: Callable[[], Awaitable[None]],
+        heard: AsyncIterable[object],
+        is_current: Callable[[], bool],
     ) -> None:
-        """``is_current`` says whether its client still uses that connection for what is new."""
-        self._socket, self.is_current = socket, is_current
+        """``heard`` has something whenever the server says something, until the watch ends.
+
+        ``is_current`` says whether its client still uses that connection for what is new.
+        """
+        self._ping, self._heard, self.is_current = ping, heard, is_current
         self._unheard = 0
 
     async def follow(self, on_doubt: Callable[[], None], *, turn_s: float = TURN_S) -> bool:
@@ -163,12 +167,12 @@ class PingMonitor:
                 if self._unheard >= SILENT_TURNS:
                     return True
                 if turn % PING_TURNS == 0:
-                    await self._socket.ping()
+                    await self._ping()
         finally:
             listening.cancel()
             await asyncio.wait({listening})
         raise AssertionError  # pragma: no cover  # it counts for ever
 
     async def _listen(self) -> None:
-        async for _ in self._socket:
+        async for _ in self._heard:
             self._unheard = 0

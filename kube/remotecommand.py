@@ -6,12 +6,14 @@ subprotocol ``v5.channel.k8s.io``.
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 import msgspec
 
 from kube import errors
+
+if TYPE_CHECKING:
+    import aiohttp
 
 PROTOCOLS: Final = ("v5.channel.k8s.io",)
 _INPUT, _OUTPUT, _ERRORS, _STATUS, _CLOSE = 0, 1, 2, 3, 255
@@ -29,7 +31,7 @@ class CommandError(errors.KubeError):
 class RemoteCommand:
     """A command that runs; it goes on while its output is read."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         self._socket = socket
         self._status: dict[str, Any] | None = None
         self._errors = b""
@@ -42,7 +44,7 @@ class RemoteCommand:
             NotReachableError: the connection ended before it did.
         """
         async for message in self._socket:
-            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
+            if message.type.name != "BINARY" or not message.data:
                 continue
             channel, data = message.data[0], message.data[1:]
             if channel == _OUTPUT and data:

@@ -10,17 +10,20 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
 from prometheus_client import Counter, Histogram
 
 from kube import errors, memory, metrics, wire
-from kube.connection import BUFFER, Connection, CurrentConnection, failure
+from kube.connection import BUFFER, Connection, CurrentConnection, failure, failures
 from kube.credentials import Access
+from kube.http2 import Within
 from kube.reachability import Reachability
 from kube.untrusted import decode
 from kube.wire import UntrustedBytes
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CALL_S: Final = 30.0
 CONNECT_S: Final = 5.0
@@ -118,7 +121,7 @@ class Transport:
         Raises:
             KubeError: the server refused, or the connection was lost.
         """
-        within = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=idle_s)
+        within = Within(connect_s=CONNECT_S, idle_s=idle_s)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
             yield answer
 
@@ -129,7 +132,7 @@ class Transport:
         path: str,
         query: Mapping[str, str] | Sequence[tuple[str, str]],
         **rest: Any,
-    ) -> AsyncIterator[tuple[aiohttp.ClientWebSocketResponse, Connection]]:
+    ) -> AsyncIterator[tuple["aiohttp.ClientWebSocketResponse", Connection]]:
         """Open a WebSocket for ``what``, in words; return on which connection, too.
 
         Raises:
@@ -181,7 +184,7 @@ class Transport:
                 connection.request("GET", wire.url(access.server, "/livez", None)),
             ):
                 return True  # whatever it says
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except failures() as error:
             # Who cannot ask has learnt nothing.
             return memory.are_descriptors_used_up(error) and not self.reach.is_lost
         finally:
@@ -190,7 +193,7 @@ class Transport:
     async def _once(
         self, verb: str, resource: str, method: str, path: str, most: int | None = None, **rest: Any
     ) -> UntrustedBytes:
-        within = aiohttp.ClientTimeout(total=CALL_S, connect=CONNECT_S, sock_connect=CONNECT_S)
+        within = Within(CALL_S, CONNECT_S)
         async with self._answer(verb, resource, method, path, timeout=within, **rest) as answer:
             if self.on_warning is not None:
                 for text in _warnings(answer):
@@ -204,6 +207,7 @@ class Transport:
         what = f"{method} {self.identity.access.server}{path}"
         async with contextlib.AsyncExitStack() as stack:
             with self._translated(what):
+                rest["is_first"] = resource in _FIRST
                 with _measured(verb, resource) as codes:
                     answer = await self._open(stack, method, path, **rest)
                     codes.append(answer.status)
@@ -237,7 +241,7 @@ class Transport:
     def _translated(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except failures() as error:
             failed = failure(what, error)
             if isinstance(failed, errors.NotReachableError):
                 self.reach.doubt()

@@ -27,6 +27,7 @@ from kube.credentials import Access
 from kube.slim import Partial
 from tests.conftest import size_of
 from tests.factories import config_map
+from tests.kube.http2front import fronted
 from tests.kube.running import Answer, Gate, serving, turns, until
 
 WEB = Key("ns", "web")
@@ -73,12 +74,13 @@ async def stub() -> AsyncIterator[Stub]:
         yield stub
 
 
-@pytest.fixture
-async def cluster(stub: Stub) -> AsyncIterator[ClusterClient]:
-    async with client.connect(
-        credentials.plain(stub.server), user_agent="pyliqo-test/1"
-    ) as cluster:
-        yield cluster
+@pytest.fixture(params=["HTTP/1.1", "HTTP/2"])
+async def cluster(stub: Stub, request: pytest.FixtureRequest) -> AsyncIterator[ClusterClient]:
+    async with contextlib.AsyncExitStack() as stack:
+        access = credentials.plain(stub.server)
+        if request.param == "HTTP/2":
+            access, _ = await stack.enter_async_context(fronted(stub.server))
+        yield await stack.enter_async_context(client.connect(access, user_agent="pyliqo-test/1"))
 
 
 def status(code: int, reason: str = "", **headers: str) -> web.Response:
@@ -250,23 +252,23 @@ async def test_how_long_to_wait_is_handed_on_and_capped(
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("body", "headers"),
     [
-        web.Response(body=b"{" * 10),
-        web.Response(body=b"[]"),
-        web.Response(body=b'{"a":' * 100_000),
-        web.Response(body=b"\xff\xfe"),
-        web.Response(body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"}),
+        pytest.param(b"{" * 10, {}, id="cut"),
+        pytest.param(b"[]", {}, id="list"),
+        pytest.param(b'{"a":' * 100_000, {}, id="deep"),
+        pytest.param(b"\xff\xfe", {}, id="no text"),
+        pytest.param(gzip.compress(b"{}"), {"Content-Encoding": "gzip"}, id="compressed"),
     ],
-    ids=["cut", "list", "deep", "no text", "compressed"],
 )
 async def test_an_answer_that_cannot_be_read_is_none(
-    stub: Stub, cluster: ClusterClient, answer: web.Response
+    stub: Stub, cluster: ClusterClient, body: bytes, headers: dict[str, str]
 ) -> None:
-    stub.answers = [answer]
+    stub.answers = [web.Response(body=body, headers=headers)]
 
-    with pytest.raises(errors.NotReachableError):
+    with pytest.raises(errors.NotReachableError) as caught:
         await cluster.get(keys.CONFIG_MAP, WEB)
+    assert not isinstance(caught.value, errors.UnansweredError)
 
 
 async def test_an_answer_has_an_end(stub: Stub, cluster: ClusterClient) -> None:
@@ -659,6 +661,7 @@ async def test_want_of_file_descriptors_is_told_as_itself_and_is_no_outage(
 async def test_a_way_that_lets_no_websocket_through_is_no_outage(
     stub: Stub, cluster: ClusterClient
 ) -> None:
+    cluster.replace(dataclasses.replace(cluster.access, authorization="Bearer one"))
     with pytest.raises(errors.KubeError) as raised:
         async with cluster.pulse(Selection(keys.SECRET, Object, "ns")):
             pass
@@ -677,6 +680,7 @@ async def test_a_pulse_is_a_watch_that_ends_when_another_identity_takes_over(
         return socket
 
     stub.answers = [watched]
+    cluster.replace(dataclasses.replace(cluster.access, authorization="Bearer one"))
     async with (
         asyncio.timeout(300),
         cluster.pulse(Selection(keys.SECRET, Object, "ns", fields="metadata.name=x")) as pulse,
@@ -846,6 +850,7 @@ async def test_leases_and_nodes_do_not_wait_behind_the_rest(
     await asyncio.gather(*bulk)
 
 
+@pytest.mark.parametrize("cluster", ["HTTP/1.1"], indirect=True)
 async def test_after_a_lease_that_was_not_renewed_in_time_connections_are_new(
     stub: Stub, cluster: ClusterClient
 ) -> None:

@@ -54,7 +54,7 @@ class Socket:
 
 
 def pulse(socket: Socket, *, is_current: Callable[[], bool] = lambda: True) -> PingMonitor:
-    return PingMonitor(socket, is_current)  # type: ignore[arg-type]
+    return PingMonitor(socket.ping, socket, is_current)
 
 
 async def test_one_that_answers_is_never_doubted_and_ends_by_itself() -> None:

@@ -202,7 +202,7 @@ def test_every_context_verifies_as_go_does() -> None:
     }
     assert {name for name, line in found if "verifying(" not in line} == {
         "kube/credentials.py",  # trusting, which is how clients verify
-        "kube/connection.py",  # who trusts nobody
+        "kube/http1.py",  # who trusts nobody
     }
 
 

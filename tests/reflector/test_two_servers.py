@@ -262,7 +262,7 @@ async def someone(provider: Plane, milan: ClusterClient, namespace: str) -> Acce
     who = await credentials.from_file(provider.kubeconfig)
     return dataclasses.replace(
         who,
-        tls=credentials.trusting(who.ca),
+        **credentials.contexts(who.ca),
         authorization=f"Bearer {answer['status']['token']}",
         digest="another",
         renew=None,

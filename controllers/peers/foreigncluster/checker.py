@@ -3,7 +3,7 @@
 A watch that never tells anything is kept open to each. When a server dies or breaks it off, that
 is known at once and without a question. Pings on it find those that fall silent: then a question
 is due, which is given up when no pong comes either. The questions in between are for what a pong
-does not tell, and for ways on which no WebSocket passes.
+does not tell, and for ways on which none passes.
 
 Source: docs/parity.md § 4.14.
 """
