@@ -464,11 +464,17 @@ async def test_what_no_selector_reads_of_a_virtual_node_wakes_nobody(
 ) -> None:
     """Such as what is granted, which changes every few seconds, or whether its Node is Ready."""
     fake = FakeCluster()
-    await fake.create(keys.NAMESPACE_OFFLOADING, defaulted("shop"))
+    term = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["north"]}]}
+    for obj in (
+        defaulted("shop"),
+        defaulted("north", clusterSelector={"nodeSelectorTerms": [term]}),
+    ):
+        await fake.create(keys.NAMESPACE_OFFLOADING, obj)
     old, node = virtual_node("tenant", "milan", "milan"), factories.virtual_node()
     spec, taint = old["spec"], {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     granted = {**old, "spec": {**spec, "resourceQuota": {"hard": {"cpu": "2"}}}}
     labelled = {**old, "spec": {**spec, "labels": {"region": "north"}}}
+    otherwise = {**old, "spec": {**spec, "labels": {"tier": "north"}}}
 
     async with whole.watching(fake, controller) as made:
 
@@ -477,7 +483,8 @@ async def test_what_no_selector_reads_of_a_virtual_node_wakes_nobody(
 
         assert woken(keys.VIRTUAL_NODE, old, granted) == set()
         assert woken(keys.NODE, node, {**node, "spec": {"taints": [taint]}}) == set()
-        assert woken(keys.VIRTUAL_NODE, old, labelled) == {Key("shop", "offloading")}
+        assert woken(keys.VIRTUAL_NODE, old, otherwise) == set()
+        assert woken(keys.VIRTUAL_NODE, old, labelled) == {Key("north", "offloading")}
 
 
 async def test_system_namespaces_stay_at_home(cluster: Cluster) -> None:

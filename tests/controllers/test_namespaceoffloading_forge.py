@@ -167,22 +167,44 @@ def test_the_storage_label_says_what_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "is_same"),
+    ("path", "value", "labels"),
     [
-        (("spec", "labels"), {"region": "north"}, False),
-        (("spec", "storageClasses"), [{"storageClassName": "s"}], False),
-        (("spec", "resourceQuota"), {"hard": {"cpu": "2"}}, True),
-        (("spec", "taints"), [{"key": "node.kubernetes.io/not-ready"}], True),
-        (("metadata", "annotations"), {keys.SUGGESTED_LABELS: '{"region": "north"}'}, False),
-        (("metadata", "deletionTimestamp"), "2026-01-31T12:00:00Z", False),
-        (("metadata", "annotations"), {"a": "b"}, True),
-        (("status", "x"), 1, True),
+        (("spec", "labels"), {"region": "north"}, {"region"}),
+        (("metadata", "labels"), {"tier": "a", keys.REMOTE_CLUSTER_ID: "milan"}, {"tier"}),
+        (("spec", "storageClasses"), [{"storageClassName": "s"}], {keys.STORAGE_AVAILABLE}),
+        (("spec", "resourceQuota"), {"hard": {"cpu": "2"}}, set()),
+        (("spec", "taints"), [{"key": "node.kubernetes.io/not-ready"}], set()),
+        (("metadata", "annotations"), {keys.SUGGESTED_LABELS: '{"region": "north"}'}, {"region"}),
+        (("metadata", "labels"), {keys.NODE_TYPE: keys.VIRTUAL_NODE_TYPE}, None),
+        (("metadata", "deletionTimestamp"), "2026-01-31T12:00:00Z", None),
+        (("spec", "clusterID"), "turin", None),
+        (("metadata", "annotations"), {"a": "b"}, set()),
+        (("status", "x"), 1, set()),
     ],
 )
 def test_what_a_selector_reads_of_a_virtual_node_asks_for_another_choice(
-    path: tuple[str, str], value: object, *, is_same: bool
+    path: tuple[str, str], value: object, labels: set[str] | None
 ) -> None:
     part, field = path
-    old: Object = {"metadata": {"name": "milan"}, "spec": {"clusterID": "milan"}, "status": {}}
+    about = {"name": "milan", "labels": {keys.REMOTE_CLUSTER_ID: "milan"}}
+    old: Object = {"metadata": about, "spec": {"clusterID": "milan"}, "status": {}}
     new = {**old, part: {**old[part], field: value}}
-    assert forge.is_same_choice(old, new) is is_same
+    assert forge.changed_labels(old, new) == labels
+    assert forge.changed_labels(None, new) is None
+    assert forge.changed_labels(old, None) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_read"),
+    [({"region"}, True), ({"zone"}, True), ({"tier"}, False), (set(), False), (None, True)],
+)
+def test_a_changed_label_concerns_those_whose_selector_reads_it(
+    labels: set[str] | None, *, is_read: bool
+) -> None:
+    terms = [
+        {"matchExpressions": [{"key": name, "operator": "Exists"}]} for name in ("region", "zone")
+    ]
+    obj = defaulted("foo", clusterSelector={"nodeSelectorTerms": terms})
+    changed = None if labels is None else frozenset(labels)
+    assert forge.reads(obj, changed) is is_read
+    assert forge.reads(defaulted("foo"), changed) is (labels is None)

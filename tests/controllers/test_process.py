@@ -47,7 +47,8 @@ async def test_a_namespace_is_offloaded_and_taken_back(
     local, remote = await set_up_peer(cluster, namespace, own_plane.kubeconfig)
     key, milan = Key(namespace, "offloading"), f"milan-{namespace}"
     only = {"key": keys.REMOTE_CLUSTER_ID, "operator": "In", "values": [milan]}
-    selector = {"nodeSelectorTerms": [{"matchExpressions": [only]}]}
+    touched = {"key": "touched", "operator": "NotIn", "values": ["never"]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [only, touched]}]}
     obj = defaulted(namespace, clusterSelector=selector)
     await cluster.create(keys.NAMESPACE_OFFLOADING, obj)
 

@@ -131,19 +131,39 @@ def _entries(namespace_map: Object) -> tuple[Object, Object]:
     return desired, objects.status(namespace_map).get("currentMapping") or {}
 
 
-def is_same_choice(old: Object | None, new: Object | None) -> bool:
-    """Whether a change of a VirtualNode or Node leaves every cluster selector's verdict."""
-    if old is None or new is None:
-        return False
-    return _chosen_by(old) == _chosen_by(new)
+def changed_labels(old: Object | None, new: Object | None) -> frozenset[str] | None:
+    """Return which labels that selectors read a change of a VirtualNode or Node concerns.
+
+    None means that every selector may have another verdict: one came, ends, or is another cluster.
+    """
+    if old is None or new is None or _identity(old) != _identity(new):
+        return None
+    concerned: set[str] = set()
+    for was, now in zip(_label_sources(old), _label_sources(new), strict=True):
+        concerned |= {name for name in was.keys() | now.keys() if was.get(name) != now.get(name)}
+    return frozenset(concerned)
 
 
-def _chosen_by(obj: Object) -> tuple[object, ...]:
-    """Return what of a VirtualNode or Node is in the labels that selectors read, and its end."""
+def _identity(obj: Object) -> tuple[object, ...]:
+    type_ = objects.labels(obj).get(keys.NODE_TYPE)
+    return type_, objects.spec(obj).get("clusterID"), objects.is_terminating(obj)
+
+
+def _label_sources(obj: Object) -> tuple[Mapping[str, object], ...]:
+    """Return what of a VirtualNode or Node is in the labels that selectors read."""
     spec = objects.spec(obj)
-    is_storage_offered = bool(spec.get("storageClasses"))
-    labels = (objects.labels(obj), spec.get("labels"), suggested_labels(obj), is_storage_offered)
-    return (*labels, spec.get("clusterID"), objects.is_terminating(obj))
+    storage = {keys.STORAGE_AVAILABLE: bool(spec.get("storageClasses"))}
+    return objects.labels(obj), spec.get("labels") or {}, suggested_labels(obj), storage
+
+
+def reads(offloading: Object, labels: frozenset[str] | None) -> bool:
+    """Whether the cluster selector of ``offloading`` reads one of ``labels``; None are all."""
+    if labels is None:
+        return True
+    selector: Object = objects.spec(offloading).get("clusterSelector") or {}
+    terms: Iterable[Object] = selector.get("nodeSelectorTerms") or ()
+    required = (one for term in terms for one in term.get("matchExpressions") or ())
+    return any(one.get("key") in labels for one in required)
 
 
 def scheduling_enabled(

@@ -503,11 +503,13 @@ AT_ONCE: Final = 16
 
 
 def by_node(offloadings: Informer[Object]) -> Keys:
-    """Return whom a VirtualNode or Node concerns: all, if a selector may judge it again."""
+    """Return whom a VirtualNode or Node concerns: those whose selector may judge it again."""
 
     def keys_of(change: Change[Object]) -> Iterable[Key]:
-        is_same = forge.is_same_choice(change.old, change.new)
-        return [] if is_same else list(offloadings.items())
+        labels = forge.changed_labels(change.old, change.new)
+        if labels is not None and not labels:
+            return []
+        return [key for key, obj in offloadings.items().items() if forge.reads(obj, labels)]
 
     return keys_of
 

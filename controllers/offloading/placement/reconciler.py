@@ -81,9 +81,9 @@ class PlacementReconciler(Controller):
 
     def _by_spec(self, change: Change[Object]) -> Iterable[Key]:
         """Return whom a VirtualNode concerns, which says what of a template is reflected where."""
+        offloadings = self.informer(watches.OFFLOADINGS)
         old, new = (objects.spec(each).get("vkOptionsTemplateRef") for each in change[1:3])
-        is_same = old == new and selection.is_same_choice(change.old, change.new)
-        return [] if is_same else list(self.informer(watches.OFFLOADINGS).items())
+        return by_node(offloadings)(change) if old == new else list(offloadings.items())
 
     def loops(self) -> Sequence[Runnable]:
         runner = self.runner()
