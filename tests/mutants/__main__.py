@@ -8,7 +8,7 @@ that git knows, as they are now.
 tests of its package but journeys, those without a cluster first, and lists those that survive.
 With ``--covered FILE``, a file of coverage whose contexts are tests, only those tests of the
 package that execute the line run, and lines that none executes are listed as such. It is made by
-``coverage run -m pytest -p tests.mutants.covered -m "not cluster and not journey"``.
+``pytest -n 3 --dist loadfile -p tests.mutants.covered -m "not journey"`` and ``coverage combine``.
 """
 
 import argparse
@@ -31,9 +31,10 @@ from tests.mutants import Mutant, drawn
 from tests.mutants.drawn import Drawn
 
 _AT_ONCE: Final = 2
-_BOUND_S: Final = 120
-"""How long the tests that execute a line may take, or the change has them hang."""
 _FAST: Final = "not cluster and not journey"
+_BOUND: Final = ("timeout", "-s", "INT", "-k", "9")
+_BOUND_S: Final = 300
+"""How long fast tests may take, or the change has them hang; those on API servers ten times."""
 _PASSED, _FAILED, _NONE, _LATE = 0, 1, 5, 124
 """Exit codes of pytest, 5 where it finds no test; an error of import or collection has another.
 
@@ -88,31 +89,36 @@ def _verdict(mutant: Mutant, whole: Path) -> str:
 
 def _judge(change: Drawn, whole: Path, covered: CoverageData | None) -> str:
     """Return ``killed`` if a test of its package fails with ``change``, or what is so instead."""
-    package = f"tests/{change.package}"
-    runs, bound = [[package, "-m", _FAST], [package, "-m", "cluster"]], []
-    if covered:
-        runs = [tests := _executing(change, covered)]
-        if not tests:
-            return "NOT EXECUTED"
-        bound = ["timeout", "-k", "5", str(_BOUND_S * (10 if _FAST in tests else 1))]
+    package = [f"tests/{change.package}"]
+    fast, on_servers = _executing(change, covered) if covered else (package, package)
+    if not fast:
+        return "NOT EXECUTED"
     top = Path(tempfile.mkdtemp(dir=whole.parent)) / "changed"
     shutil.copytree(whole, top)
     try:
         change.apply(top)
-        ends = (_pytest(top, run, *bound).returncode for run in runs)
+        runs = [(fast, _FAST, _BOUND_S), (on_servers, "cluster", 10 * _BOUND_S)]
+        ends = (
+            _pytest(top, [*tests, "-m", marks], *_BOUND, str(bound_s)).returncode
+            for tests, marks, bound_s in runs
+            if tests
+        )
         end = next((one for one in ends if one not in (_PASSED, _NONE)), _PASSED)
     finally:
         shutil.rmtree(top.parent)
     return {_PASSED: "SURVIVED", _LATE: "HANGS"}.get(end, "killed")
 
 
-def _executing(change: Drawn, covered: CoverageData) -> list[str]:
-    """Return the tests of its package that execute ``change``, all if imports do."""
+def _executing(change: Drawn, covered: CoverageData) -> tuple[list[str], list[str]]:
+    """Return the tests of its package that execute ``change``.
+
+    If imports do, these are all, but on API servers only those that do so themselves.
+    """
+    package = f"tests/{change.package}"
     by_line = covered.contexts_by_lineno(str(mutants.ROOT / change.path))
     found = {test for line in change.lines for test in by_line.get(line, ())}
-    if "" in found:
-        return [f"tests/{change.package}", "-m", _FAST]
-    return sorted(one for one in found if one.startswith(f"tests/{change.package}/"))
+    own = sorted(one for one in found if one.startswith(f"{package}/"))
+    return ([package] if "" in found else own), own
 
 
 def _draw(number: int, seed: int, packages: Sequence[str], covered: CoverageData | None) -> int:
