@@ -284,6 +284,8 @@ def test_the_policy_on_marks_has_the_lists_of_the_table() -> None:
         {"system:masters", "system:serviceaccounts"},
         {kind.plural for kind in allowlist.SHADOWS},
         {mark.key for mark in allowlist.SHADOW_LABELS},
+        {keys.ORIGIN},
+        {mark.key for mark in allowlist.SHADOW_LABELS} - {keys.ORIGIN},
         *(
             {mark.key for mark in table if mark.says is says}
             for table, says in (
