@@ -14,7 +14,7 @@ import runpy
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -24,6 +24,8 @@ import kube.ratelimit
 import kubelet.pods.state
 from kube import memory
 
+SOON_S: Final = 10.0
+"""What has not gone by then is looked at again with more lives."""
 WITHIN_S: Final = 120.0
 FEW: Final = 4
 PASSING: Final = frozenset(
@@ -90,12 +92,17 @@ class Census:
                 await asyncio.sleep(0.5)
         return found
 
-    async def grown(self, before: Counter[str], by: int) -> dict[str, int]:
-        """Return of which types there are by so many more than ``before``, once none goes away."""
+    async def grown(
+        self, before: Counter[str], by: int, within_s: float, of: Collection[str] | None = None
+    ) -> dict[str, int]:
+        """Return of which types, of those of ``of``, there are by so many more than ``before``.
+
+        What goes away within ``within_s`` does not count.
+        """
         found: dict[str, int] = {}
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WITHIN_S):
-                while found := _more(await self.taken(), before, by):  # noqa: ASYNC110
+            async with asyncio.timeout(within_s):
+                while found := _more(await self.taken(), before, by, of):  # noqa: ASYNC110
                     await asyncio.sleep(1)
         return found
 
@@ -121,22 +128,23 @@ async def what_stays(
     to grow again with as many more lives.
     """
     await live(range(first))
-    rounds: list[list[dict[str, int]]] = []
-    for begin in (first, first + lives):
+    found: list[dict[str, int]] = []
+    of: Sequence[Collection[str] | None] = [None] * len(processes)
+    for begin, within_s in ((first, SOON_S), (first + lives, WITHIN_S)):
         before = [await one.taken() for one in processes]
         await live(range(begin, begin + lives))
-        pairs = zip(processes, before, strict=True)
-        rounds.append([await one.grown(was, lives) for one, was in pairs])
-        if not any(rounds[-1]):
+        triples = zip(processes, before, of, strict=True)
+        found = [await one.grown(was, lives, within_s, names) for one, was, names in triples]
+        if not any(of := found):
             break
-    return {
-        one.module: {name: more for name, more in last.items() if name in former}
-        for one, former, last in zip(processes, rounds[0], rounds[-1], strict=True)
-    }
+    return {one.module: more for one, more in zip(processes, found, strict=True)}
 
 
-def _more(after: Counter[str], before: Counter[str], by: int) -> dict[str, int]:
-    found = {name: after[name] - before[name] for name in after.keys() - PASSING}
+def _more(
+    after: Counter[str], before: Counter[str], by: int, of: Collection[str] | None
+) -> dict[str, int]:
+    names = set(after if of is None else of) - PASSING
+    found = {name: after[name] - before[name] for name in names}
     return {name: more for name, more in found.items() if more >= by}
 
 
