@@ -25,7 +25,7 @@ from liqoctl.forge import manifests as forge
 from liqoctl.forge import values
 from liqoctl.forge.manifests import IMAGE, InstallOptions, check_cluster_id
 from liqoctl.options import Session, cli
-from liqoctl.output import as_yaml, dump, echo
+from liqoctl.output import Progress, as_yaml, dump, echo
 
 if TYPE_CHECKING:
     from kube.client import ClusterClient
@@ -33,11 +33,15 @@ if TYPE_CHECKING:
 MANAGER: Final = "liqoctl"
 _CONTROLLERS: Final = Key(keys.LIQO_NAMESPACE, keys.CONTROLLER_MANAGER)
 _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
+_MANAGED: Final = ("aks", "eks", "gke")
+_PROVIDERS: Final = (*_MANAGED, "k3s", "kind", "kubeadm", "openshift")
+"""Liqo's ``install`` has a command for each of them."""
 
 
 @cli.command(
     "install",
     "liqoctl install --cluster-id rome",
+    "liqoctl install kind --cluster-id rome",
     "liqoctl install --cluster-id milan --image registry.example/pyliqo:0.1.0",
     "liqoctl install --cluster-id milan --cluster-labels region=europe --sharing-percentage 70",
     "liqoctl install --cluster-id rome --values values.yaml",
@@ -45,6 +49,7 @@ _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
     "liqoctl install --values values.yaml --dry-run=server",
     "liqoctl install --cluster-id rome -o yaml | kubectl apply --server-side -f -",
 )
+@click.argument("provider", required=False, type=click.Choice(_PROVIDERS))
 @click.option(
     "--cluster-id",
     default="",
@@ -103,14 +108,22 @@ _CLUSTER_ID: Final = Key(keys.LIQO_NAMESPACE, keys.CLUSTER_ID_CONFIG_MAP)
 @options.OUTPUT
 @options.global_flags
 def install_command(
-    session: Session, timeout_s: float, form: str | None, dry_run: str | None, **given: Any
+    session: Session,
+    provider: str | None,
+    timeout_s: float,
+    form: str | None,
+    dry_run: str | None,
+    **given: Any,
 ) -> None:
     """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
 
     What a flag leaves out stays as it is, settings of --values too. The manifests are this
-    program's own.
+    program's own. They are the same whoever provides the cluster: PROVIDER, as Liqo has it, may be
+    left out.
     """
     check_namespace(session)
+    if provider:
+        Progress().info(_of_provider(provider, is_reached=bool(given["api_server_url"])))
     if given["cluster_id"]:
         try:
             check_cluster_id(given["cluster_id"])
@@ -127,6 +140,14 @@ def install_command(
     do = rehearse if dry_run else _install_within
     work = functools.partial(do, wanted=wanted, default_image=default, timeout_s=timeout_s)
     clusters.run(session, work, needs_install=False)
+
+
+def _of_provider(provider: str, *, is_reached: bool) -> str:
+    told = f"{provider}: installed as in any other cluster"
+    if is_reached or provider not in _MANAGED:
+        return told
+    cure = "--api-server-url says where its peers reach the API server (docs/managed-clusters.md)"
+    return f"{told}, but no node there is a control plane: {cure}"
 
 
 def _values(files: tuple[dict[str, Any], ...], url: str, ca: TextIO | None) -> dict[str, Any]:

@@ -145,6 +145,23 @@ def test_yaml_is_printed_without_a_cluster(args: tuple[str, ...], expected: str)
     assert result.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [(("kind",), "other cluster"), (("eks",), "--api-server-url says"),
+     (("eks", "--api-server-url", "https://a.example"), "other cluster")],
+)  # fmt: skip
+def test_who_provides_the_cluster_may_be_named_as_for_liqo(
+    args: tuple[str, ...], says: str
+) -> None:
+    line = ("--cluster-id", "rome", "-o", "yaml")
+    result = run("install", *args, *line)
+
+    assert result.exit_code == 0
+    assert result.stdout == run("install", *args[1:], *line).stdout
+    assert says in result.stderr
+    assert ("docs/managed-clusters.md" in result.stderr) is (says == "--api-server-url says")
+
+
 @pytest.mark.parametrize("strategy", ["DefaultName", "EnforceSameName", None])
 def test_a_remote_name_is_not_written_where_it_is_ignored(strategy: str | None) -> None:
     chosen = ("--namespace-mapping-strategy", strategy) if strategy else ()
