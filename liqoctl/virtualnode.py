@@ -140,8 +140,15 @@ async def tenant_namespace(cluster: Cluster, cluster_id: str) -> str:
     if found:
         names = ", ".join(sorted(key.name for key in found))
         raise click.ClickException(f"several tenant namespaces for {cluster_id}: {names}; use -n")
-    message = f"no tenant namespace for {cluster_id}: create {naming.tenant_namespace(cluster_id)}"
-    raise click.ClickException(f"{message} with the labels {labels}")
+    spaces = await clusters.listed(cluster, keys.NAMESPACE, labels=f"{keys.TENANT_NAMESPACE}=true")
+    peers = {objects.labels(one).get(keys.REMOTE_CLUSTER_ID) for one in spaces}
+    if there := ", ".join(sorted(filter(None, peers))):
+        cure = f"correct the name among {there}, or make a new peer with liqoctl peer"
+        raise click.ClickException(f"no peer is called {cluster_id}: {cure}")
+    message = f"no tenant namespace for {cluster_id}: run liqoctl peer, or create"
+    raise click.ClickException(
+        f"{message} {naming.tenant_namespace(cluster_id)} with the labels {labels}"
+    )
 
 
 async def show(side: Side, wanted: VirtualNodeOptions, form: str) -> None:

@@ -406,7 +406,7 @@ def test_a_slice_is_asked_for_and_given_back(server: Server) -> None:
     """Without controllers nobody answers: what is sent, and what is said of it."""
     flags = ("--remote-cluster-id", "lodi", "--cpu", "2", "--resource", "x/gpu=1")
     nowhere = server.liqoctl("create", "resourceslice", "lamp", *flags, "--timeout", "1s")
-    assert "no tenant namespace for lodi" in nowhere.stderr
+    assert "no peer is called lodi" in nowhere.stderr or "run liqoctl peer" in nowhere.stderr
     space = "liqo-tenant-lodi"
 
     async def prepare(cluster: ClusterClient) -> None:

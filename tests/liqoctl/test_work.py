@@ -496,7 +496,8 @@ async def test_create_virtualnode_says_when_the_node_does_not_come(
 async def test_the_tenant_namespace_is_found_by_its_labels(
     cluster: Cluster, namespace: str
 ) -> None:
-    with pytest.raises(click.ClickException, match=f"create liqo-tenant-{namespace}"):
+    refused = f"create liqo-tenant-{namespace}|no peer is called {namespace}"  # others leave some
+    with pytest.raises(click.ClickException, match=refused):
         await virtualnode.tenant_namespace(cluster, namespace)
     labels = {"liqo.io/tenant-namespace": "true", "liqo.io/remote-cluster-id": namespace}
     await cluster.patch(keys.NAMESPACE, Key("", namespace), {"metadata": {"labels": labels}})
@@ -616,3 +617,17 @@ async def test_a_cluster_in_which_liqo_runs_is_left_alone() -> None:
             await command
 
     assert cluster.everything() == before
+
+
+async def test_a_peer_that_nobody_knows_is_named_beside_those_there_are() -> None:
+    cluster = FakeCluster()
+    with pytest.raises(click.ClickException) as alone:
+        await virtualnode.tenant_namespace(cluster, "nosuch")
+    made = factories.tenant_namespace("liqo-tenant-milan", "milan")
+    await cluster.create(keys.NAMESPACE, made)
+    with pytest.raises(click.ClickException) as beside:
+        await virtualnode.tenant_namespace(cluster, "nosuch")
+
+    assert "run liqoctl peer, or create liqo-tenant-nosuch with the labels" in alone.value.message
+    assert "no peer is called nosuch: correct the name among milan" in beside.value.message
+    assert await virtualnode.tenant_namespace(cluster, "milan") == "liqo-tenant-milan"
