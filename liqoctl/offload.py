@@ -271,7 +271,8 @@ async def unoffload(
     if is_dry:
         side.info("dry run: nothing was removed")
         return
-    side.session.confirm("Remove these namespaces with everything in them, volumes included?")
+    if question := forge.question(offloadings):
+        side.session.confirm(question)
     with side.progress.waiting("the other clusters"):
         await _each(_unoffload(side, one, timeout_s) for one in offloadings)
 

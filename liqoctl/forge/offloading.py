@@ -157,6 +157,22 @@ def twins(offloading: Object) -> list[tuple[str, str]]:
     return [(cluster, name) for cluster in sorted(found) if _exists(found[cluster] or [])]
 
 
+def question(offloadings: Iterable[Object]) -> str:
+    """Return what to ask before all of ``offloadings`` are removed; empty where nothing goes."""
+    going = {objects.key_of(one).namespace: twins(one) for one in offloadings if not _is_empty(one)}
+    if not going:
+        return ""
+    remote = [f"{name} on {cluster}" for found in going.values() for cluster, name in found]
+    what = ", ".join(remote) or "what other clusters have of it"
+    return f"Delete {what}, with all pods and volumes in it? Here stays {', '.join(sorted(going))}."
+
+
+def _is_empty(offloading: Object) -> bool:
+    """Whether the controllers have told that no other cluster has a namespace of it."""
+    known = objects.status(offloading).get("remoteNamespacesConditions")
+    return known is not None and not twins(offloading)
+
+
 def left(namespace: str, pods: int, offloading: Object | None) -> str:
     """Return what is left to take away of ``namespace``; empty: nothing."""
     remote = [f"namespace {name} on {cluster}" for cluster, name in twins(offloading or {})]

@@ -85,6 +85,20 @@ def test_conditions_name_what_is_not_ready() -> None:
     assert offloading.twins(found) == [("milan", "foo-rome"), ("turin", "foo-rome")]
 
 
+def test_what_is_asked_before_it_is_taken_back_names_what_goes_and_what_stays() -> None:
+    there = offloaded_status("Ready", milan=[condition("Ready", "True", "Created")])
+    nowhere = offloaded_status("NoClusterSelected", milan=[])
+    fresh: Object = {"metadata": {}}
+    for one, name in ((there, "foo"), (nowhere, "bar"), (fresh, "new")):
+        one["metadata"] |= {"namespace": name, "name": "offloading"}
+
+    question = offloading.question([there, nowhere])
+    goes = "Delete foo-rome on milan, with all pods and volumes in it? Here stays foo."
+    assert question == goes
+    assert offloading.question([nowhere]) == ""
+    assert offloading.question([fresh]).startswith("Delete what other clusters have of it")
+
+
 @factories.cases("before, after, is_tightened")
 def test_stricter_strategies_are_noticed(*, before: str, after: str, is_tightened: bool) -> None:
     existing = {"spec": {"podOffloadingStrategy": before}}

@@ -325,7 +325,7 @@ async def test_unoffload_says_whose_data_goes(
 async def test_unoffload_removes_nothing_unless_told(
     cluster: Cluster, namespace: str, how: str
 ) -> None:
-    await offload(cluster, namespace, status("Ready"))
+    await offload(cluster, namespace, status("Ready", milan=ready("True", "NamespaceCreated")))
     key = Key(namespace, "offloading")
 
     if how == "no":
