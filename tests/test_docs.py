@@ -76,6 +76,13 @@ def test_files_and_code_that_it_names_are_there(page: Path) -> None:
     assert [name for name in named if not is_in_tree(name)] == []
 
 
+def test_the_index_leads_to_each_page() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guides").glob("*.md")]
+    names = {str(page.relative_to(ROOT / "docs")) for page in pages} - {"README.md"}
+    assert sorted(name for name in names if f"({name})" not in index) == []
+
+
 def test_lines_of_prose_are_not_too_long() -> None:
     for page in PAGES:
         if page.name != "README.md":
