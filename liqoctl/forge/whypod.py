@@ -4,7 +4,7 @@ Source: docs/parity.md § 3.1, 5.5.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from apis import downward, keys, objects, placement, podfields, reflectionpolicy
@@ -173,10 +173,13 @@ def _running(facts: Facts, pod: Object) -> Finding | None:
     if status_of(pod).get("phase") != "Running":
         return None
     ready = objects.condition(pod, "Ready") or {"status": "True"}
-    lacking = (
-        "" if ready.get("status") == "True" else f", and is not Ready: {why_halted(pod, ready)}"
-    )
-    return Finding(Outcome.RUNS, f"runs{_on(facts, pod)}{lacking}")
+    runs = f"runs{_on(facts, pod)}"
+    if ready.get("status") == "True":
+        return Finding(Outcome.RUNS, runs)
+    clause = f"{runs}, and is not Ready: {why_halted(pod, ready)}"
+    name, namespace = objects.key_of(pod).name, facts.namespace
+    probed = f"see what its readiness probe says: kubectl describe pod {name} -n {namespace}"
+    return Finding(Outcome.RUNS, clause, tuple(_to_start(facts, pod)) or (probed,))
 
 
 def _starting(facts: Facts, pod: Object) -> Finding | None:
@@ -195,7 +198,8 @@ def _starting(facts: Facts, pod: Object) -> Finding | None:
         return Finding(Outcome.WAITS, clause, (_to_fit(node_of(facts, pod)),))
     halted = why_halted(pod, {})
     if halted:
-        return Finding(Outcome.WAITS, f"waits{_on(facts, pod)} because {halted}")
+        clause = f"waits{_on(facts, pod)} because {halted}"
+        return Finding(Outcome.WAITS, clause, tuple(_to_start(facts, pod)))
     return Finding(Outcome.STARTS, f"starts{_on(facts, pod)}")
 
 
@@ -425,15 +429,43 @@ def scheduler_says(pod: Object) -> str:
 
 def why_halted(pod: Object, otherwise: Object) -> str:
     """Return why the first container that does not run does not; empty if it is just starting."""
+    for name, waiting in _halted(pod):
+        return f"container {name}: {told(waiting)}"
+    return told(status_of(pod)) or told(otherwise)
+
+
+def _halted(pod: Object) -> Iterator[tuple[str, Object]]:
+    """Yield each container that is kept from running, and its state."""
     now = status_of(pod)
     for name in ("initContainerStatuses", "containerStatuses"):
         for one in now.get(name) or []:
             waiting = (one.get("state") or {}).get("waiting") or {}
             if waiting.get("reason") not in _QUIET:
-                return f"container {one.get('name')}: {told(waiting)}"
-    return told(now) or told(otherwise)
+                yield str(one.get("name")), waiting
 
 
+def _to_start(facts: Facts, pod: Object) -> Iterator[str]:
+    """Yield what to do about the first of them, by the reasons of Kubernetes' kubelet."""
+    for container, waiting in _halted(pod):
+        words = {"container": container, "pod": objects.key_of(pod).name, "ns": facts.namespace}
+        for cure, reasons in _TO_START.items():
+            if waiting.get("reason") in reasons:
+                yield cure.format(**words)
+        return
+
+
+_TO_START: Final[Mapping[str, frozenset[str]]] = {
+    "correct the image of container {container}, or name an imagePullSecret for its registry": (
+        frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+    ),
+    "create the ConfigMap, Secret or key that the message names; of a pod on a virtual node see "
+    "whether it is reflected, too: liqoctl get reflections -n {ns}": frozenset(
+        {"CreateContainerConfigError", "CreateContainerError"}
+    ),
+    "see why it ends: kubectl logs {pod} -n {ns} -c {container} --previous": frozenset(
+        {"CrashLoopBackOff", "RunContainerError", "Error"}
+    ),
+}
 _QUIET: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
 
 

@@ -165,6 +165,24 @@ def test_a_pod(name: str) -> None:
     assert found["outcome"] == outcome
 
 
+@factories.cases("reason, how")
+def test_what_to_do_about_a_container_that_does_not_run(reason: str, how: str) -> None:
+    waiting = {"name": "app", "state": {"waiting": {"reason": reason}}}
+    for phase in ("Pending", "Running"):
+        shown = pod(phase, on="rome-1", containerStatuses=[waiting], conditions=[UNREADY])
+        found = why.of_pod(facts(shown), "web")
+        assert found is not None
+        assert found["next"][0] == how
+
+
+def test_a_pod_that_is_not_ready_is_to_be_described() -> None:
+    found = why.of_pod(facts(PODS["unready"]), "web")
+
+    assert found is not None
+    probed = "see what its readiness probe says: kubectl describe pod web -n foo"
+    assert found["next"][0] == probed
+
+
 @pytest.mark.parametrize(
     ("nodes", "clause"),
     [
