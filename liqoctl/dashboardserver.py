@@ -10,7 +10,9 @@ import contextlib
 import hmac
 import json
 import logging
+import os
 import secrets
+import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
@@ -153,18 +155,28 @@ def redirecting(url: str) -> Iterator[str]:
         yield Path(file.name).as_uri()
 
 
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        cure = "choose another with --port, or leave it out"
+        why = os.strerror(error.errno or 0).lower()
+        raise click.ClickException(f"port {port} of {HOST}: {why}: {cure}") from error
+
+
 @contextlib.asynccontextmanager
 async def serving(cluster: Cluster, port: int = 0) -> AsyncIterator[str]:
     """Serve a dashboard of ``cluster`` while inside; yield its URL, the token in it.
 
     Raises:
-        OSError: ``port`` is taken.
+        click.ClickException: ``port`` is taken.
     """
     news, token = PanelUpdates(), secrets.token_urlsafe(32)
     board = Board(cluster, news.tell)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it would log the token
     loop = asyncio.get_running_loop()
-    server = make_server(HOST, port, Flask(__name__), threaded=True)
+    with _listener(port) as listener:  # werkzeug would end the program if the port is taken
+        server = make_server(HOST, port, Flask(__name__), threaded=True, fd=listener.fileno())
     server.app = application(Site(board, loop, news), token, server.port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     following = asyncio.create_task(board.run())

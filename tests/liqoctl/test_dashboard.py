@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import click
 import pytest
 from flask.testing import FlaskClient
 
@@ -242,6 +244,17 @@ async def test_no_process_has_the_token_among_its_arguments(
     assert (tmp_path / "mode").read_text().strip() == "600"
     assert f'content="0; url={url}"' in (tmp_path / "page").read_text()
     assert not (tmp_path / Path(args).name).exists()
+
+
+async def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(click.ClickException) as refused:
+            async with dashboardserver.serving(FakeCluster(), port):
+                pass
+
+    cure = "choose another with --port, or leave it out"
+    assert refused.value.message == f"port {port} of 127.0.0.1: address already in use: {cure}"
 
 
 async def test_the_end_is_an_end_for_all_who_read() -> None:
