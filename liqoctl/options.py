@@ -334,27 +334,30 @@ TEXT_OUTPUT: Final = output(
     "text", "json", "yaml", default="text", show_default=True, help="How to print it."
 )
 _SHOWN: Final = output(
-    "wide", "yaml", "json", help="Show more columns, or print the whole objects."
-)
+    "wide", "yaml", "json", "name",
+    help="Show more columns, or print the whole objects, or their names alone.",
+)  # fmt: skip
+_HEADERS: Final = switch("--headers", "has_head", default=True, help="Name the columns.")
 _IN_ALL: Final = switch("--all-namespaces", "in_all", "-A", help="List objects of all namespaces.")
 
 
 class Shown(NamedTuple):
-    """How objects are shown: ``wide``, ``yaml``, ``json`` or as a short table."""
+    """How objects are shown: ``wide``, ``yaml``, ``json``, ``name`` or as a short table."""
 
     form: str | None
     in_all: bool = False
     """Whether their namespaces are shown, too."""
+    has_head: bool = True
 
 
 def shown(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what each ``get`` of objects has, and hand it to ``function`` as ``how``."""
 
     @functools.wraps(function)
-    def with_how(*, form: str | None, in_all: bool, **rest: Any) -> Any:
-        return function(how=Shown(form, in_all), **rest)
+    def with_how(*, form: str | None, in_all: bool, has_head: bool, **rest: Any) -> Any:
+        return function(how=Shown(form, in_all, has_head), **rest)
 
-    return _with((_IN_ALL, _SHOWN), with_how)
+    return _with((_IN_ALL, _SHOWN, _HEADERS), with_how)
 
 
 _GLOBAL: Final = (

@@ -91,8 +91,13 @@ def show(kind: Kind, found: Sequence[Object], how: Shown, *, is_list: bool) -> N
     if how.form in {"yaml", "json"}:
         dump(found, how.form, is_list=is_list)
         return
+    if how.form == "name":  # as kubectl takes it
+        for obj in found:
+            echo(f"{kind}.{kind.group}/{obj['metadata']['name']}")
+        return
     now = clock.now()
-    table(tables.rows(kind, found, now, is_wide=how.form == "wide", in_all=how.in_all))
+    rows = tables.rows(kind, found, now, is_wide=how.form == "wide", in_all=how.in_all)
+    table(rows if how.has_head else rows[1:])
 
 
 def plain(value: object) -> str:

@@ -165,6 +165,12 @@ def test_tables_show_a_line_each_and_nothing_that_moves_the_cursor(
         "NAME   NAMESPACE          CONDITION   READY   REASON",
         "rome   liqo-tenant-rome   Active      False   x [2Jy",
     ]
+    for how, shown in (
+        (options.Shown(None, has_head=False), "rome   liqo-tenant-rome   Active   False   x [2Jy"),
+        (options.Shown("name"), "tenant.authentication.liqo.io/rome"),
+    ):
+        output.show(keys.TENANT, [evil], how, is_list=True)
+        assert capsys.readouterr().out.splitlines() == [shown]
 
 
 def test_a_peering_user_is_bound_in_two_namespaces_by_its_own_name() -> None:
