@@ -33,8 +33,8 @@ from tests.mutants.drawn import Drawn
 _AT_ONCE: Final = 2
 _FAST: Final = "not cluster and not journey"
 _BOUND: Final = ("timeout", "-s", "INT", "-k", "9")
-_BOUND_S: Final = 300
-"""How long fast tests may take, or the change has them hang; those on API servers ten times."""
+_BOUND_S: Final = 120
+"""How long fast tests that execute a line may take, or the change has them hang."""
 _PASSED, _FAILED, _NONE, _LATE = 0, 1, 5, 124
 """Exit codes of pytest, 5 where it finds no test; an error of import or collection has another.
 
@@ -89,19 +89,16 @@ def _verdict(mutant: Mutant, whole: Path) -> str:
 
 def _judge(change: Drawn, whole: Path, covered: CoverageData | None) -> str:
     """Return ``killed`` if a test of its package fails with ``change``, or what is so instead."""
-    package = [f"tests/{change.package}"]
-    fast, on_servers = _executing(change, covered) if covered else (package, package)
-    if not fast:
+    runs = _runs(change, covered)
+    if not runs:
         return "NOT EXECUTED"
     top = Path(tempfile.mkdtemp(dir=whole.parent)) / "changed"
     shutil.copytree(whole, top)
     try:
         change.apply(top)
-        runs = [(fast, _FAST, _BOUND_S), (on_servers, "cluster", 10 * _BOUND_S)]
         ends = (
             _pytest(top, [*tests, "-m", marks], *_BOUND, str(bound_s)).returncode
             for tests, marks, bound_s in runs
-            if tests
         )
         end = next((one for one in ends if one not in (_PASSED, _NONE)), _PASSED)
     finally:
@@ -109,16 +106,22 @@ def _judge(change: Drawn, whole: Path, covered: CoverageData | None) -> str:
     return {_PASSED: "SURVIVED", _LATE: "HANGS"}.get(end, "killed")
 
 
-def _executing(change: Drawn, covered: CoverageData) -> tuple[list[str], list[str]]:
-    """Return the tests of its package that execute ``change``.
+def _runs(change: Drawn, covered: CoverageData | None) -> list[tuple[list[str], str, int]]:
+    """Return tests of its package, their marks, and the seconds they may take, soonest first.
 
-    If imports do, these are all, but on API servers only those that do so themselves.
+    If imports execute ``change``, these are all fast ones, but on API servers only those that
+    execute it themselves.
     """
     package = f"tests/{change.package}"
+    if covered is None:
+        return [([package], _FAST, 10 * _BOUND_S), ([package], "cluster", 100 * _BOUND_S)]
     by_line = covered.contexts_by_lineno(str(mutants.ROOT / change.path))
     found = {test for line in change.lines for test in by_line.get(line, ())}
     own = sorted(one for one in found if one.startswith(f"{package}/"))
-    return ([package] if "" in found else own), own
+    every = [([package], _FAST, 10 * _BOUND_S)] if "" in found else []
+    if not own:
+        return every
+    return [(own, _FAST, _BOUND_S), *every, (own, "cluster", 10 * _BOUND_S)]
 
 
 def _draw(number: int, seed: int, packages: Sequence[str], covered: CoverageData | None) -> int:
