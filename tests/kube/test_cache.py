@@ -12,7 +12,7 @@ from apis.objects import Key, Object, uid
 from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Selection
-from kube.dynamicinformer import LazyInformer
+from kube.dynamicinformer import DynamicInformers, InformerFeed, LazyInformer
 from kube.informer import Change, Informer
 from kube.slim import Packed
 from tests.factories import config_map
@@ -59,6 +59,20 @@ async def test_what_an_informer_follows_is_seen_without_a_request() -> None:
         for kind, key in ((keys.CONFIG_MAP, Key("other", "a")), (keys.SECRET, A)):
             assert await cluster.seen(kind, key) is None
         assert live.requests.total() == before + 2
+
+
+async def test_what_is_followed_for_a_while_is_read_from_the_cache_for_that_while() -> None:
+    live = FakeCluster()
+    await live.create(keys.CONFIG_MAP, cached_map())
+    cluster, begun = CachedCluster(live), asyncio.Event()
+    feed = InformerFeed(Informer(Selection(keys.CONFIG_MAP, Object, "ns")), cluster)
+    async with running(DynamicInformers([feed]).run(begin=begun.set, end=lambda: None)):
+        await begun.wait()
+        assert await cluster.get(keys.CONFIG_MAP, A)
+        assert live.requests["get", "configmaps"] == 0
+
+    assert await cluster.get(keys.CONFIG_MAP, A)
+    assert live.requests["get", "configmaps"] == 1
 
 
 async def test_a_packed_hit_is_the_whole_object() -> None:
