@@ -175,6 +175,14 @@ def test_what_to_do_about_a_container_that_does_not_run(reason: str, how: str) -
         assert found["next"][0] == how
 
 
+@pytest.mark.parametrize("name", ["cannot end", "refused there"])
+def test_who_refuses_a_pod_is_to_be_asked(name: str) -> None:
+    found = why.of_pod(facts(PODS[name]), "web")
+
+    assert found is not None
+    assert "ask the administrator of milan-id; it is tried again" in found["next"][0]
+
+
 def test_a_pod_that_is_not_ready_is_to_be_described() -> None:
     found = why.of_pod(facts(PODS["unready"]), "web")
 
