@@ -214,6 +214,21 @@ async def test_a_reserve_that_nobody_needs_makes_nobody_take_over(world: World) 
         assert (await successor.why("huge"))["reason"] == "QuotaExceeded"
 
 
+async def test_who_waits_for_the_reserve_of_a_predecessor_alone_is_looked_at_again(
+    world: World,
+) -> None:
+    await reserving(world)
+    async with following(World(world.cluster, world.namespace, term="second")) as successor:
+        await successor.ask("big", "5")
+        await successor.settle()
+        at_first = await successor.running()
+        assert await successor.quota.reconcile(successor.key) is not None
+
+        successor.now += HELD_S
+        await successor.settle()
+        assert (at_first, await successor.running()) == (["first"], ["big", "first"])
+
+
 async def test_who_waits_starts_when_another_goes(world: World) -> None:
     await world.grant("1")
     await world.ask("a")

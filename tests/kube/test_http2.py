@@ -237,6 +237,34 @@ async def test_answers_before_the_answer_padding_and_trailers_are_read_over() ->
         assert await cluster.get(keys.SECRET, WEB) == {}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        answered_whole,
+        lambda n: head(n, END_HEADERS | END, status="204"),
+        lambda n: head(n) + frame(DATA, 0, n, b"ok") + frame(HEADERS, END_HEADERS | END, n),
+    ],
+    ids=["body", "none", "trailers"],
+)
+async def test_an_answer_that_is_over_makes_room_for_another_and_is_not_given_up(
+    said: Reaction,
+) -> None:
+    async with raw(said) as (server, cluster):
+        for _ in range(http2.AT_ONCE + 1):
+            await cluster.get_text("/livez")
+    assert server.connections == 1
+    assert server.reset == []
+
+
+async def test_who_gives_up_waiting_for_an_answer_says_so() -> None:
+    async with raw(lambda _: b"") as (server, cluster):
+        asking = asyncio.ensure_future(cluster.get_text("/livez"))
+        await until(lambda: server.asked)
+        asking.cancel()
+        await until(lambda: server.reset)
+    assert server.reset == server.asked
+
+
 async def test_a_server_that_reads_nothing_of_what_it_asks_for_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,10 +1,12 @@
 """Whether an API server answers: by a probe, and by pings of its watches."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from kube import connection
 from kube.reachability import DOUBT_TURNS, SILENT_TURNS, PingMonitor, Reachability
 from tests.kube.running import until
 
@@ -102,3 +104,14 @@ async def test_it_ends_with_its_connection_for_another_identity() -> None:
     async with asyncio.timeout(300):
         over = pulse(socket, is_current=lambda: socket.pings < 2)
         assert not await over.follow(lambda: None, turn_s=TURN_S)
+
+
+def test_the_kernel_finds_out_within_45_s_that_the_other_side_vanished() -> None:
+    with socket.socket() as made:
+        connection.keep_alive(made)
+        idle_s, interval_s, probes = (
+            made.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert idle_s + interval_s * probes <= 45

@@ -55,6 +55,11 @@ def test_of_many_pods_a_page_is_shown_those_first_that_do_not_run() -> None:
     assert [row["cells"][1] for row in last["rows"]] == ["web-4999"]
 
 
+def test_what_runs_is_marked_as_good_and_what_waits_is_not() -> None:
+    rows = forge.page("pods", board_of(pods=[pod_on("a"), pod_on("b", "Pending")]))["rows"]
+    assert {row["cells"][1]: row["tone"] for row in rows} == {"a": "good", "b": ""}
+
+
 def test_a_filter_leaves_what_has_the_text_in_any_cell() -> None:
     told = forge.page("pods", board_of(pods=[pod_on("web"), pod_on("db", node="turin")]), "TURIN")
     assert [row["cells"][1] for row in told["rows"]] == ["db"]
