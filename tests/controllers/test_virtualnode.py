@@ -248,6 +248,16 @@ async def test_a_deployment_of_somebody_else_is_left_alone(rome: Rome) -> None:
     assert await there(rome.cluster, keys.DEPLOYMENT, rome.deployment) == made
 
 
+async def test_a_template_that_is_not_there_is_asked_for(rome: Rome) -> None:
+    key = Key(rome.tenant, keys.DEFAULT_VK_OPTIONS_TEMPLATE)
+    await end(rome.cluster, keys.VK_OPTIONS_TEMPLATE, key)
+    await rome.create()
+
+    with pytest.raises(TerminalError, match=f"vkoptionstemplate {key} does not exist: create it"):
+        await rome.settle()
+    assert rome.told.reasons == ["MissingTemplate"]
+
+
 async def test_a_template_outside_our_namespace_is_refused(rome: Rome) -> None:
     await rome.create(vkOptionsTemplateRef={"name": "mine", "namespace": "default"})
 

@@ -171,19 +171,22 @@ def test_virtual_nodes_are_in_tenant_namespaces(namespace: str) -> None:
 def test_no_two_virtual_nodes_have_one_name() -> None:
     other = named(keys.VIRTUAL_NODE, Key("liqo-tenant-other", "x"), spec={"createNode": False})
 
-    message = denial(
-        Known(HOME, (keys.VIRTUAL_NODE, other)), VALIDATE, keys.VIRTUAL_NODE, virtual_node()
-    )
+    known = Known(HOME, (keys.VIRTUAL_NODE, other))
 
-    assert "there is a VirtualNode liqo-tenant-other/x already: choose another name" in message
+    status = reviewed(known, VALIDATE, keys.VIRTUAL_NODE, virtual_node())["status"]
+
+    refusal = "there is a VirtualNode liqo-tenant-other/x already: choose another name"
+    assert refusal in status["message"]
+    assert status["code"] == 409
 
 
 def test_the_name_of_a_node_is_taken() -> None:
     known = Known(HOME, (keys.NODE, named(keys.NODE, Key("", "x"))))
 
-    message = denial(known, VALIDATE, keys.VIRTUAL_NODE, virtual_node())
+    status = reviewed(known, VALIDATE, keys.VIRTUAL_NODE, virtual_node())["status"]
 
-    assert "there is a node 'x' already" in message
+    assert "there is a node 'x' already" in status["message"]
+    assert status["code"] == 409
     assert reviewed(Known(HOME), VALIDATE, keys.VIRTUAL_NODE, virtual_node())["allowed"]
 
 
