@@ -268,6 +268,8 @@ def test_a_binding_for_somebody_else_is_not_ours() -> None:
     assert rights.is_of(virtual)(binding)
     assert not rights.is_of(virtual)(other)
     assert rights.is_for_offloading(binding)
+    binding["roleRef"]["name"] = keys.VIRTUAL_KUBELET_TENANT_ROLE
+    assert not rights.is_for_offloading(binding), "of the same kubelet, for something else"
 
 
 def state(status: str) -> tuple[str, str, str]:
