@@ -71,8 +71,8 @@ def is_outlined(obj: Mapping[str, Any] | None) -> bool:
 UNTRACKED: Final[Object] = {"managedFields": [{}]}
 """Metadata of a patch after which the server no longer keeps who wrote each field of the object.
 
-With a thousand entries that is more than they are, and most of what a write of them costs. Source:
-Kubernetes, "Server-Side Apply", "Clearing managedFields".
+With a thousand entries that is more than they are, and most of what a write of them costs. No patch
+of a subresource does that. Source: Kubernetes, "Server-Side Apply", "Clearing managedFields".
 """
 
 

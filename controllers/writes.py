@@ -144,18 +144,12 @@ async def set_finalizers(
     return await (_with_room(cluster, kind, obj, write) if lets_go else write())
 
 
-async def write_status(
-    cluster: Cluster, kind: Kind, obj: Object, status: Object, *, is_tracked: bool = True
-) -> Object:
-    """Make ``status`` the whole status of that very object; no write when it is already.
-
-    ``is_tracked``: whether the server keeps who wrote each field, see ``objects.UNTRACKED``.
-    """
+async def write_status(cluster: Cluster, kind: Kind, obj: Object, status: Object) -> Object:
+    """Make ``status`` the whole status of that very object; no write when it is already."""
     changes = objects.merge_patch(objects.status(obj), status)
     if not changes:
         return obj
-    key = objects.key_of(obj)
-    metadata = {"uid": objects.uid(obj), **({} if is_tracked else objects.UNTRACKED)}
+    key, metadata = objects.key_of(obj), {"uid": objects.uid(obj)}
 
     async def write() -> Object:
         return await cluster.patch_status(kind, key, changes, metadata=metadata)

@@ -143,7 +143,7 @@ async def test_a_refused_renewal_keeps_the_old_one_and_is_tried_again(
         issuing.cluster.fail("create", ForbiddenError("no"), kind=kind)
         kept = await issuing.issuer.issue(REQUEST)
         assert kept.params == first.params
-        assert kept.problem == "no"
+        assert (kept.problem, kept.is_new) == ("no", False)
         assert kept.renew_in_s == 30  # hours are left, or nothing is
 
     again = await issuing.issuer.issue(REQUEST)

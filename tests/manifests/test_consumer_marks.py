@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from apis import allowlist, keys, objects
+from apis import allowlist, keys
 from apis.objects import Key, Kind, Object, named
 from apis.offloading import CurrentMapping, MappedNamespace, OffloadingPatch
 from apis.providerpolicy import ProviderPolicy
@@ -442,8 +442,7 @@ def test_the_largest_object_of_a_kind_has_room_for_its_provider(milan: Kubectl, 
     }
     merge = ("patch", *where, "--type=merge", "--patch-file=/dev/stdin")
     if status:
-        untracked = json.dumps({"status": status, "metadata": objects.UNTRACKED})
-        milan.run(*merge, "--subresource=status", stdin=untracked)
+        milan.run(*merge, "--subresource=status", stdin=json.dumps({"status": status}))
     milan.run(*merge, stdin=json.dumps({"metadata": marked}))
     milan.run("delete", *where, "--wait=false")
 

@@ -208,7 +208,7 @@ class NamespaceMapReconciler(Controller):
                 message = f"namespace {local}: {entry.message}"
                 self.events.event(KIND, look.obj, "Warning", entry.reason, message)
         status = forge.status(entries, look.twins.policy)
-        made = await writes.write_status(self.cached, KIND, look.obj, status, is_tracked=False)
+        made = await writes.write_status(self.cached, KIND, look.obj, status)
         if made is not look.obj:
             self._written.add(look.obj, made)
             self._pace.wrote(objects.key_of(made), len(look.entries))
