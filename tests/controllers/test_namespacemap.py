@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from controllers.offloading.namespacemap.reconciler import NamespaceMapReconcile
 from kube.cluster import Cluster, Selection
 from kube.controller import TerminalError
 from kube.errors import BusyError, ForbiddenError, NotReachableError
-from kube.ratelimit import LargeWriteLimit
+from kube.ratelimit import LARGE_OBJECT, LargeWriteLimit
 from tests import factories
 from tests.controllers.support import (
     Known,
@@ -50,11 +51,14 @@ class Milan:
         self.bindings: list[tuple[Kind, Binding]] = []
         self.reconciler = self.elected()
 
-    def elected(self, step: int = 1, known: Known | None = None) -> NamespaceMapReconciler:
-        """Return one that remembers nothing; so many seconds pass at each look."""
+    def elected(
+        self, step: int = 1, known: Known | None = None, clock: Callable[[], float] | None = None
+    ) -> NamespaceMapReconciler:
+        """Return one that remembers nothing; so many seconds pass at each look of its clock."""
         seen = {**bindings_known(lambda: self.bindings), **(known or {})}
         manager = manager_of(self.cluster, events=self.told.recorder, known=seen)
-        return NamespaceMapReconciler(manager, LargeWriteLimit(itertools.count(step=step).__next__))
+        clock = clock or itertools.count(step=step).__next__
+        return NamespaceMapReconciler(manager, LargeWriteLimit(clock))
 
     async def limit(self, **twins: object) -> None:
         await self.policy(remoteNamespaces=twins)
@@ -110,6 +114,21 @@ async def milan(cluster: Cluster, namespace: str) -> Milan:
 @pytest.fixture
 async def fake() -> FakeCluster:
     return FakeCluster(strict=True)
+
+
+async def test_what_comes_soon_after_a_large_map_was_written_waits(fake: FakeCluster) -> None:
+    milan, now = await tenant_of(fake, "rome"), [0.0]
+    milan.reconciler = milan.elected(clock=lambda: now[0])
+    await milan.ask(**{f"foo-{number}": f"foo-{number}-rome" for number in range(LARGE_OBJECT)})
+    await milan.ask(late="late-rome")
+    left_s = await milan.reconciler.reconcile(milan.key)
+    at_first = await milan.namespace("late-rome")
+    now[0] += left_s or 0.0
+    await milan.settle()
+
+    assert left_s
+    assert at_first is None
+    assert (await milan.entry("late"))["phase"] == "Accepted"
 
 
 DENIED: Final = {keys.REPLICATED: None, keys.ORIGIN_ID: None, keys.REPLICATION: "true"}
