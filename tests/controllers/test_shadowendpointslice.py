@@ -20,7 +20,9 @@ from kube import errors
 from kube.cache import CachedCluster
 from kube.cluster import Cluster
 from kube.controller import TerminalError
+from kube.informer import Change
 from tests import factories
+from tests.controllers import whole
 from tests.controllers.support import Ledger, Told, manager_of
 from tests.fakes import FakeCluster
 
@@ -378,3 +380,15 @@ async def test_a_right_or_room_that_is_missing_for_it_is_told() -> None:
 
     assert told.reasons == ["FailedCreateEndpointSlice"]
     assert await loop.reconcile(key) is None
+
+
+async def test_a_node_that_has_other_addresses_has_all_looked_at_again() -> None:
+    fake = FakeCluster()
+    await fake.create(keys.SHADOW_ENDPOINT_SLICE, shadow_slice("shop", "10.203.0.7"))
+    node, moved = (
+        msgspec.convert({**NODE, "spec": {"podCIDR": one}}, networks.NodeAddresses)
+        for one in ("10.203.0.0/16", "10.204.0.0/16")
+    )
+    async with whole.watching(fake, ShadowEndpointSliceReconciler) as made:
+        for after, woken in ((node, []), (moved, [Key("shop", "web-1")])):
+            assert whole.woken(made, keys.NODE, Change(Key("", "milan-1"), node, after)) == woken
