@@ -162,9 +162,14 @@ def question(offloadings: Iterable[Object]) -> str:
     going = {objects.key_of(one).namespace: twins(one) for one in offloadings if not _is_empty(one)}
     if not going:
         return ""
-    remote = [f"{name} on {cluster}" for found in going.values() for cluster, name in found]
-    what = ", ".join(remote) or "what other clusters have of it"
-    return f"Delete {what}, with all pods and volumes in it? Here stays {', '.join(sorted(going))}."
+    what = ", ".join(
+        ", ".join(f"{name} on {cluster}" for cluster, name in found)
+        or f"what other clusters have of {namespace}"
+        for namespace, found in going.items()
+    )
+    here = ", ".join(sorted(going))
+    stays = f"namespace {here} stays" if len(going) == 1 else f"namespaces {here} stay"
+    return f"Delete {what}, with all pods and volumes there? Your {stays}."
 
 
 def _is_empty(offloading: Object) -> bool:

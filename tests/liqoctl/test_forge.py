@@ -93,10 +93,11 @@ def test_what_is_asked_before_it_is_taken_back_names_what_goes_and_what_stays() 
         one["metadata"] |= {"namespace": name, "name": "offloading"}
 
     question = offloading.question([there, nowhere])
-    goes = "Delete foo-rome on milan, with all pods and volumes in it? Here stays foo."
-    assert question == goes
+    ending = "with all pods and volumes there?"
+    assert question == f"Delete foo-rome on milan, {ending} Your namespace foo stays."
     assert offloading.question([nowhere]) == ""
-    assert offloading.question([fresh]).startswith("Delete what other clusters have of it")
+    unknown = f"Delete what other clusters have of new, foo-rome on milan, {ending}"
+    assert offloading.question([fresh, there]) == f"{unknown} Your namespaces foo, new stay."
 
 
 @factories.cases("before, after, is_tightened")
