@@ -43,7 +43,7 @@ def in_words(error: BaseException) -> str:
 
 
 class Http1Client:
-    """Calls on connections that start anew, and what lasts on others; both are pooled."""
+    """Two pools of connections: calls begin anew on theirs, and what lasts has the other."""
 
     def __init__(
         self, access: Access, headers: dict[str, str], buffer: int, opened: Any, *, at_once: int

@@ -133,7 +133,7 @@ class Http2Answer:
         """Wait until there is more of it, or room for what is sent.
 
         Raises:
-            OSError: there will be no more.
+            OSError: the answer broke off, or its time is over.
         """
         if self._why is None:
             self._waiter, self._since = self._loop.create_future(), self._loop.time()

@@ -118,8 +118,8 @@ def install_command(
     """Install pyliqo in a cluster, or bring it up to date; both are repeatable.
 
     What a flag leaves out stays as it is, settings of --values too. The manifests are this
-    program's own. They are the same whoever provides the cluster: PROVIDER, as Liqo has it, may be
-    left out.
+    program's own. They are the same for each provider of clusters: its name, which Liqo asks for,
+    may be left out.
     """
     check_namespace(session)
     if provider:

@@ -37,8 +37,8 @@ BOUND_LATER: Final = {
     "liqo-virtual-kubelet-remote": "a consumer, in each of its remote namespaces",
     "liqo-virtual-kubelet-remote-clusterwide": "a consumer",
     "liqo-remote-controlplane": "a consumer, in its tenant namespace",
-    "pyliqo-view": "whoever has the role view, edit or admin, where they are bound",
-    "pyliqo-admin": "whoever has the role admin, where it is bound",
+    "pyliqo-view": "users with the role view, edit or admin, where it is bound",
+    "pyliqo-admin": "users with the role admin, where it is bound",
 }
 """Who is bound by a controller, or by liqoctl."""
 
